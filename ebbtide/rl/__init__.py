@@ -1,0 +1,1 @@
+"""What the planner and the learner must agree on: advantages and the layout of a batch."""
