@@ -1,0 +1,87 @@
+"""Where things lie in the blob store: the one place that spells a path (pure)."""
+
+from __future__ import annotations
+
+from ebbtide.wire import Dispatch, SampleKey
+
+
+def job(uid: str) -> str:
+    """Everything of one job."""
+    return f"jobs/{uid}/"
+
+
+def segment(uid: str, slot: int) -> str:
+    """Ledger segment in `slot`: one chain per job, written with put_if_absent alone."""
+    return f"jobs/{uid}/ledger/{slot:012d}.seg"
+
+
+def segments(uid: str) -> str:
+    """Prefix of the ledger."""
+    return f"jobs/{uid}/ledger/"
+
+
+def rollout(key: SampleKey, dispatch: Dispatch) -> str:
+    """One finished rollout; the dispatch in the name keeps late writers apart."""
+    name = f"{key.group:06d}-{key.index:04d}-{key.turn}"
+    hand = f"{dispatch.attempt}.{dispatch.planner_epoch}.{dispatch.seq}"
+    return f"jobs/{key.job_uid}/rollouts/{key.step_issued:08d}/{name}-{hand}.msgpack"
+
+
+def attempt(uid: str, n: int) -> str:
+    """All that one attempt's learner writes."""
+    return f"jobs/{uid}/attempts/{n:04d}/"
+
+
+def policy(uid: str, n_attempt: int, version: int) -> str:
+    """Folder of a publication: index.msgpack, model files, config, tokenizer."""
+    return f"{attempt(uid, n_attempt)}policies/{version:08d}/"
+
+
+def batch(uid: str, n_attempt: int, step: int) -> str:
+    """The frozen batch manifest of a step."""
+    return f"{attempt(uid, n_attempt)}batches/{step:08d}.msgpack"
+
+
+def shards(uid: str, n_attempt: int, step: int) -> str:
+    """Folder of a checkpoint's learner shards."""
+    return f"{attempt(uid, n_attempt)}checkpoints/{step:08d}/"
+
+
+def manifest(uid: str, n_attempt: int, step: int) -> str:
+    """The planner's manifest: its presence makes the checkpoint real."""
+    return f"{attempt(uid, n_attempt)}manifests/{step:08d}.msgpack"
+
+
+def manifests(uid: str, n_attempt: int) -> str:
+    """Prefix of an attempt's manifests."""
+    return f"{attempt(uid, n_attempt)}manifests/"
+
+
+def planner_state(uid: str, n_attempt: int, step: int) -> str:
+    """The planner's part of a checkpoint."""
+    return f"{attempt(uid, n_attempt)}planner/{step:08d}.msgpack"
+
+
+def dataset(digest: str) -> str:
+    """A prepared dataset, shared by all jobs that name the same content."""
+    return f"datasets/{digest}/"
+
+
+def step_report(uid: str, step: int) -> str:
+    """Derived, for people: what a step did (JSON)."""
+    return f"jobs/{uid}/steps/{step:08d}.json"
+
+
+def step_reports(uid: str) -> str:
+    """Prefix of the step reports."""
+    return f"jobs/{uid}/steps/"
+
+
+def usage(uid: str, pod: str, uid_pod: str) -> str:
+    """Held seconds of one pod, written by the operator."""
+    return f"jobs/{uid}/usage/{pod}-{uid_pod}.json"
+
+
+def usages(uid: str) -> str:
+    """Prefix of the operator's usage segments."""
+    return f"jobs/{uid}/usage/"

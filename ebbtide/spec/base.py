@@ -1,0 +1,31 @@
+"""What all parts of the job object share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+GROUP = "rlhf.ebbtide.dev"
+API_VERSION = f"{GROUP}/v1alpha1"
+NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+
+class Model(BaseModel):
+    """Base of all parts: strict, frozen, camelCase outside."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        allow_inf_nan=False,
+    )
+
+
+Uri = Annotated[str, Field(min_length=1, max_length=2048, pattern=r"^[^\s\x00-\x1f]+$")]
+Name = Annotated[str, Field(min_length=1, max_length=40, pattern=NAME_PATTERN)]
+Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]

@@ -1,0 +1,112 @@
+"""RLHFJob and DecodePool as objects."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from ebbtide.spec.base import Model, Name
+from ebbtide.spec.roles import (
+    BudgetSpec,
+    CheckpointSpec,
+    DeadlineSpec,
+    DecodeSpec,
+    LearnerSpec,
+    PlannerSpec,
+    PriceSpec,
+    RewardSpec,
+)
+from ebbtide.spec.training import (
+    Algorithm,
+    DatasetSpec,
+    EvaluationSpec,
+    ModelSpec,
+    TrainingSpec,
+)
+
+
+class RLHFJobSpec(Model):
+    """One reinforcement-learning job: everything that shapes it."""
+
+    mode: Literal["sync"] = Field("sync", description="Strictly on-policy, step by step.")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="Seed of everything that is random.")
+    suspend: bool = Field(False, description="Free every pod; resume from the checkpoint.")
+    model: ModelSpec = Field(description="The policy.")
+    dataset: DatasetSpec = Field(description="Prompts.")
+    algorithm: Algorithm = Field(description="How to learn.")
+    training: TrainingSpec = Field(description="Sizes and optimiser.")
+    evaluation: EvaluationSpec = Field(
+        default_factory=lambda: EvaluationSpec(), description="Held-out evaluation."
+    )
+    reward: RewardSpec | None = Field(None, description="Scoring (required but for sft).")
+    decode: DecodeSpec = Field(default_factory=lambda: DecodeSpec(), description="Decode actors.")
+    learner: LearnerSpec = Field(default_factory=lambda: LearnerSpec(), description="Learner gang.")
+    planner: PlannerSpec = Field(default_factory=lambda: PlannerSpec(), description="Planner.")
+    prices: tuple[PriceSpec, ...] = Field((), max_length=64, description="Price per pool.")
+    currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="Unit of prices and budget.")
+    checkpoint: CheckpointSpec = Field(
+        default_factory=lambda: CheckpointSpec(), description="Checkpoints."
+    )
+    deadlines: DeadlineSpec = Field(
+        default_factory=lambda: DeadlineSpec(), description="Time limits by stage."
+    )
+    budget: BudgetSpec | None = Field(None, description="Limit on cost.")
+    backoff_limit: int = Field(
+        6, ge=0, le=1000, description="Restarts by failures of the job's own before it fails."
+    )
+
+    @model_validator(mode="after")
+    def _coherent(self) -> RLHFJobSpec:
+        if self.algorithm.type == "grpo" and self.reward is None:
+            raise ValueError("reward is required for algorithm.type grpo: add reward.components")
+        pools = [price.pool for price in self.prices]
+        if len(set(pools)) != len(pools):
+            raise ValueError("prices names a pool twice: keep one price per pool")
+        if self.budget and not self.prices:
+            raise ValueError("budget needs prices: add prices[] or remove budget")
+        return self
+
+
+class ObjectMeta(Model):
+    """Metadata that a user writes."""
+
+    name: Name = Field(description="At most 40 characters: children add suffixes.")
+    namespace: Name = Field("default", description="Namespace.")
+    labels: dict[str, str] = Field(default_factory=dict, max_length=64, description="Labels.")
+    annotations: dict[str, str] = Field(
+        default_factory=dict, max_length=64, description="Annotations."
+    )
+
+
+class RLHFJob(Model):
+    """What a user submits, as YAML or JSON."""
+
+    api_version: Literal["rlhf.ebbtide.dev/v1alpha1"] = Field(description="API version.")
+    kind: Literal["RLHFJob"] = Field(description="Kind.")
+    metadata: ObjectMeta = Field(description="Name and labels.")
+    spec: RLHFJobSpec = Field(description="The job.")
+
+
+class DecodePoolSpec(Model):
+    """Actors of one job: `replicas` and `release` are patched together by the planner."""
+
+    job: Name = Field(description="The RLHFJob that the pool serves.")
+    replicas: int = Field(ge=0, le=4096, description="Wanted actors.")
+    release: tuple[Annotated[str, Field(max_length=63)], ...] = Field(
+        (), max_length=4096, description="Names of actors that are to go first."
+    )
+
+
+class Condition(Model):
+    """A Kubernetes condition."""
+
+    type: str = Field(max_length=64, description="Accepted, Running, Complete, Failed, ...")
+    status: Literal["True", "False", "Unknown"] = Field(description="Status.")
+    reason: str = Field(max_length=64, description="One word of a closed list.")
+    message: str = Field("", max_length=4096, description="For people.")
+    last_transition_time: str = Field("", max_length=40, description="RFC 3339.")
+    observed_generation: int = Field(0, ge=0, description="Generation that this judges.")
+
+
+Status = dict[str, Any]

@@ -1,0 +1,192 @@
+"""The roles of a job and what they cost: learner, decode, reward, planner, limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from ebbtide.spec.base import Model, Name, Seconds
+
+
+class RoleSpec(Model):
+    """What every role has."""
+
+    pool: Name = Field("default", description="Node pool whose price applies.")
+
+
+class LearnerSpec(RoleSpec):
+    """The training gang."""
+
+    ranks: int = Field(2, ge=1, le=4096, description="FSDP ranks, one process each.")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where ranks compute.")
+    mixed_precision: bool = Field(
+        False, description="bfloat16 compute over float32 parameters, where the device has it."
+    )
+    threads: int = Field(1, ge=1, le=256, description="CPU threads per rank.")
+
+
+class EmulationSpec(Model):
+    """The emulated engine: no model, lengths and times from numbers."""
+
+    mean_tokens: float = Field(200.0, gt=0, le=1e6, description="Mean answer length, tokens.")
+    sigma: float = Field(0.8, ge=0, le=3, description="Log-normal spread of answer lengths.")
+    tpot_ms: float = Field(
+        10.0, ge=0, le=1e5, description="Milliseconds per token at batch size 1."
+    )
+    tpot_per_row_ms: float = Field(
+        0.05, ge=0, le=1e4, description="Milliseconds more per token for each further sample."
+    )
+
+
+class DecodeSpec(RoleSpec):
+    """The pool of decode actors."""
+
+    engine: Literal["torch", "emulated"] = Field("torch", description="Inference engine.")
+    replicas: int = Field(2, ge=0, le=4096, description="Actors (static in this version).")
+    min_replicas: int = Field(0, ge=0, le=4096, description="Never fewer than this.")
+    max_replicas: int = Field(64, ge=1, le=4096, description="Never more than this.")
+    slots: int = Field(64, ge=1, le=4096, description="Samples decoded at once per actor.")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where actors compute.")
+    threads: int = Field(1, ge=1, le=256, description="CPU threads per actor.")
+    reference_mode: bool = Field(
+        False, description="Fixed shapes: bit-identical results for any actor count (slower)."
+    )
+    drain_seconds: Seconds = Field(30.0, description="Time an actor has to hand over and leave.")
+    emulation: EmulationSpec = Field(
+        default_factory=lambda: EmulationSpec(), description="Numbers of the emulated engine."
+    )
+
+    @model_validator(mode="after")
+    def _bounds(self) -> DecodeSpec:
+        if not self.min_replicas <= self.replicas <= self.max_replicas:
+            raise ValueError(
+                f"replicas ({self.replicas}) must lie between minReplicas ({self.min_replicas})"
+                f" and maxReplicas ({self.max_replicas})"
+            )
+        return self
+
+
+class RuleReward(Model):
+    """A built-in rule."""
+
+    type: Literal["exact", "numeric", "regex", "math", "reasoning_gym"] = Field(
+        description="exact match, number, regular expression, math-verify, reasoning-gym scorer."
+    )
+    name: Name = Field(description="Name of the component in metrics and samples.")
+    weight: float = Field(1.0, ge=-1000, le=1000, description="Factor in the total.")
+    answer_field: str = Field(
+        "answer", max_length=64, description="Field of the row that holds the reference."
+    )
+    extract: str | None = Field(
+        None, max_length=1024, description="Regular expression whose group 1 is the answer."
+    )
+    pattern: str | None = Field(
+        None, max_length=1024, description="For regex: what the answer must match."
+    )
+    tolerance: float = Field(1e-6, ge=0, le=1e6, description="For numeric: absolute tolerance.")
+    threshold: float | None = Field(
+        None, description="Scores below become 0, others 1; unset: the score as it is."
+    )
+
+
+class FunctionReward(Model):
+    """A user's function, named by a Python entry point in the group ebbtide.rewards."""
+
+    type: Literal["function"] = Field(description="User function.")
+    name: Name = Field(description="Name of the component in metrics and samples.")
+    entry_point: str = Field(
+        max_length=256,
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        description="module:function, called as f(prompt=, response=, reference=) -> float.",
+    )
+    weight: float = Field(1.0, ge=-1000, le=1000, description="Factor in the total.")
+
+
+Component = Annotated[RuleReward | FunctionReward, Field(discriminator="type")]
+
+
+class RewardSpec(RoleSpec):
+    """How answers are scored: the weighted sum of components."""
+
+    components: tuple[Component, ...] = Field(
+        min_length=1, max_length=32, description="Each with a weight and a metric of its own."
+    )
+    replicas: int = Field(1, ge=1, le=256, description="Scorer processes.")
+    workers: int = Field(1, ge=1, le=64, description="Killable worker processes per scorer.")
+    timeout_seconds: float = Field(
+        10.0, gt=0, le=3600, description="Hard limit per sample; the worker is killed at it."
+    )
+    breaker_errors: int = Field(
+        16, ge=1, le=100_000, description="Consecutive errors that stop scoring."
+    )
+    retries: int = Field(3, ge=0, le=100, description="Tries after an error before it counts.")
+
+
+class ValueOfTime(Model):
+    """Minimise dollars, where time itself has a price."""
+
+    type: Literal["value-of-time"] = Field(description="Dollars plus a price for waiting.")
+    per_hour: float = Field(0.0, ge=0, le=1e9, description="Worth of one hour of step time.")
+
+
+class Lambda(Model):
+    """RLHFless (2602.22718): normalised time and cost, weighted."""
+
+    type: Literal["lambda"] = Field(description="Weighted normalised time and cost.")
+    weight: float = Field(0.7, ge=0, le=1, description="Weight of time; 1 - weight of cost.")
+
+
+class PlannerSpec(RoleSpec):
+    """How the planner decides."""
+
+    objective: Annotated[ValueOfTime | Lambda, Field(discriminator="type")] = Field(
+        default_factory=lambda: ValueOfTime(type="value-of-time"),
+        description="What a plan is judged by; reported with every step.",
+    )
+    assignment: Literal["equal-count"] = Field(
+        "equal-count", description="How groups are split over actors."
+    )
+
+
+class PriceSpec(Model):
+    """What one member of a pool costs; a pool that is not listed has an unknown price."""
+
+    pool: Name = Field(description="Node pool.")
+    per_hour: float = Field(ge=0, le=1e6, description="Price of one member running, an hour.")
+    parked_per_hour: float | None = Field(
+        None, ge=0, le=1e6, description="Price while asleep; unset: unknown."
+    )
+    mode: Literal["gpu", "node"] = Field(
+        "gpu", description="Per GPU (or process), or per whole node."
+    )
+
+
+class CheckpointSpec(Model):
+    """Checkpoints in the blob store."""
+
+    every_steps: int = Field(10, ge=1, le=1_000_000, description="Steps between checkpoints.")
+    retain: int = Field(2, ge=1, le=1000, description="Newest ones kept, beside the best.")
+    on_suspend: bool = Field(True, description="Save when the job is suspended.")
+    verify: bool = Field(True, description="Read back and compare digests before committing.")
+
+
+class DeadlineSpec(Model):
+    """One deadline per stage; unset: none."""
+
+    scheduling_seconds: Seconds | None = Field(None, description="Until every pod is placed.")
+    pre_running_seconds: Seconds | None = Field(600.0, description="From placed to first step.")
+    step_seconds: Seconds = Field(
+        1800.0, description="Per step; samples missing then are abandoned and counted."
+    )
+    score_seconds: Seconds = Field(120.0, description="From acceptance to a score.")
+    learn_seconds: Seconds = Field(3600.0, description="One update.")
+    stall_seconds: Seconds = Field(3600.0, description="Without any progress: the job fails.")
+    active_seconds: Seconds | None = Field(None, description="The whole job, suspended time not.")
+
+
+class BudgetSpec(Model):
+    """Money."""
+
+    max_cost: float = Field(gt=0, le=1e9, description="In the unit of the prices.")
+    on_exceed: Literal["Suspend", "Fail", "Warn"] = Field("Suspend", description="What then.")

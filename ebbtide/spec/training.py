@@ -1,0 +1,155 @@
+"""What to learn from, and how: model, dataset, algorithm, training, evaluation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ebbtide.spec.base import Model, Uri
+
+
+class ModelSpec(Model):
+    """The policy to train."""
+
+    uri: Uri = Field(description="Folder in Hugging Face format (config, tokenizer, safetensors).")
+    tokenizer_uri: Uri | None = Field(
+        None, description="Folder of the tokenizer; unset: the model's."
+    )
+    chat_template: str | None = Field(
+        None, max_length=65536, description="Jinja template; unset: the tokenizer's own."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Data type of published weights and of the engines."
+    )
+    stop_tokens: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(
+        (), max_length=16, description="Tokens that end an answer, beside the tokenizer's EOS."
+    )
+
+
+class FileSource(Model):
+    """Rows from files in one of TRL's prompt formats."""
+
+    type: Literal["jsonl", "parquet", "hf"] = Field(
+        description="jsonl, parquet, or a folder written by datasets.save_to_disk (hf)."
+    )
+    uri: Uri = Field(description="File, glob pattern or folder.")
+    split: str | None = Field(None, max_length=64, description="Split of an hf dataset dict.")
+    prompt_field: str = Field("prompt", max_length=64, description="Text or list of messages.")
+    completion_field: str = Field(
+        "completion", max_length=64, description="Answer to imitate (sft only)."
+    )
+    task: str = Field("default", max_length=64, description="Task tag of rows that carry none.")
+
+
+class ReasoningGymSource(Model):
+    """Procedural prompts with their own scorer, from the reasoning-gym package."""
+
+    type: Literal["reasoning_gym"] = Field(description="Generate with reasoning-gym.")
+    task: str = Field(max_length=64, description="Dataset name, such as word_sequence_reversal.")
+    size: int = Field(ge=1, le=10_000_000, description="Number of prompts.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Seed of the generator.")
+    config: dict[str, int | float | str | bool] = Field(
+        default_factory=dict, max_length=64, description="Options of the reasoning-gym dataset."
+    )
+    template: str = Field(
+        "{question}",
+        max_length=4096,
+        description="Prompt text; {question} is replaced by the task's question.",
+    )
+
+
+Source = Annotated[FileSource | ReasoningGymSource, Field(discriminator="type")]
+
+
+class DatasetSpec(Model):
+    """What to train and to evaluate on."""
+
+    train: Source = Field(description="Prompts to train on.")
+    eval: Source | None = Field(None, description="Held-out prompts; unset: no evaluation.")
+    shuffle: bool = Field(
+        True, description="Deterministic order by (seed, epoch); off: file order."
+    )
+    max_prompt_tokens: int = Field(
+        1024, ge=1, le=1_000_000, description="Tokens; longer prompts are left out and reported."
+    )
+
+
+class GrpoSpec(Model):
+    """Group Relative Policy Optimization (DeepSeekMath, arXiv 2402.03300)."""
+
+    type: Literal["grpo"] = Field(description="GRPO.")
+    group_size: int = Field(8, ge=2, le=1024, description="Samples per prompt.")
+    clip_low: float = Field(0.2, ge=0, lt=1, description="Lower clip of the ratio: 1 - clipLow.")
+    clip_high: float = Field(0.2, ge=0, le=10, description="Upper clip of the ratio: 1 + clipHigh.")
+    kl_coefficient: float = Field(
+        0.0, ge=0, le=10, description="Weight of KL to the frozen initial policy; 0: no reference."
+    )
+    advantage_scale: Literal["group", "none"] = Field(
+        "none", description="Divide advantages by the group's standard deviation, or not."
+    )
+    aggregation: Literal["token-mean", "sequence-mean", "dr-grpo"] = Field(
+        "token-mean", description="How token losses become one number."
+    )
+    zero_variance: Literal["count", "drop"] = Field(
+        "count",
+        description="Groups without variance: their tokens stay in the denominator, or not.",
+    )
+
+
+class SftSpec(Model):
+    """Supervised fine-tuning on prompt-completion rows: loss on the completion alone."""
+
+    type: Literal["sft"] = Field(description="Supervised fine-tuning.")
+    batch_size: int = Field(16, ge=1, le=65536, description="Rows per update.")
+    updates_per_step: int = Field(
+        50, ge=1, le=10_000, description="Updates in one step (one message to the learner)."
+    )
+
+
+Algorithm = Annotated[GrpoSpec | SftSpec, Field(discriminator="type")]
+
+
+class ScheduleSpec(Model):
+    """Learning rate over updates."""
+
+    type: Literal["constant", "linear", "cosine"] = Field("constant", description="Shape.")
+    warmup_updates: int = Field(0, ge=0, le=1_000_000, description="Updates of linear warm-up.")
+    final_fraction: float = Field(
+        0.0, ge=0, le=1, description="Last learning rate as a share of the first (not constant)."
+    )
+
+
+class TrainingSpec(Model):
+    """Sizes of a step and the optimiser."""
+
+    total_steps: int = Field(
+        ge=1, le=10_000_000, description="Steps (for sft: of several updates)."
+    )
+    prompts_per_step: int = Field(32, ge=1, le=65536, description="Groups per step (not for sft).")
+    max_response_tokens: int = Field(
+        512, ge=1, le=1_000_000, description="Tokens; a longer answer is cut with finish=length."
+    )
+    temperature: float = Field(1.0, gt=0, le=10, description="Sampling temperature in training.")
+    learning_rate: float = Field(1e-6, ge=0, le=1, description="AdamW learning rate.")
+    schedule: ScheduleSpec = Field(
+        default_factory=lambda: ScheduleSpec(), description="Learning-rate schedule."
+    )
+    beta1: float = Field(0.9, ge=0, lt=1, description="AdamW beta 1.")
+    beta2: float = Field(0.999, ge=0, lt=1, description="AdamW beta 2.")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW weight decay.")
+    max_grad_norm: float = Field(1.0, gt=0, le=1e6, description="Clip the gradient's norm at this.")
+    micro_batch_tokens: int = Field(
+        8192, ge=1, le=100_000_000, description="Padded tokens per micro-batch and rank."
+    )
+    updates_per_batch: int = Field(1, ge=1, le=64, description="Passes over the same batch.")
+
+
+class EvaluationSpec(Model):
+    """Held-out evaluation, decoded along with training samples."""
+
+    every_steps: int = Field(10, ge=1, le=1_000_000, description="Steps between evaluations.")
+    prompts: int = Field(256, ge=1, le=65536, description="Prompts from the eval source's start.")
+    samples_per_prompt: int = Field(1, ge=1, le=256, description="Samples; k of pass@k.")
+    temperature: float = Field(1.0, ge=0, le=10, description="0 is greedy.")
+    pass_threshold: float = Field(1.0, description="A sample passes at this reward or above.")

@@ -1,0 +1,196 @@
+"""Commands to decode actors, replies, heartbeats and facts."""
+
+from __future__ import annotations
+
+from ebbtide.wire.base import Wire
+from ebbtide.wire.data import Assign, Score
+from ebbtide.wire.identity import (
+    Dispatch,
+    Fence,
+    JournalRef,
+    KvTicket,
+    PolicyRef,
+    PromptRef,
+    Ref,
+    SampleKey,
+)
+
+
+class Submit(Wire, frozen=True, tag="submit"):
+    """Hand samples to an actor; idempotent by dispatch."""
+
+    fence: Fence
+    assigns: tuple[Assign, ...]
+
+
+class CutSamples(Wire, frozen=True, tag="cut"):
+    """Stop these dispatches and report each by a Cut fact (or Finished, if it was)."""
+
+    fence: Fence
+    dispatches: tuple[Dispatch, ...]
+
+
+class Settle(Wire, frozen=True, tag="settle"):
+    """These terminal facts are in the ledger (or void): the actor may drop its copies."""
+
+    fence: Fence
+    accepted: tuple[Dispatch, ...]
+    void: tuple[Dispatch, ...] = ()
+
+
+class LoadPolicy(Wire, frozen=True, tag="load"):
+    """Hold `policy` from the publication at `index`; samples of another policy are refused."""
+
+    fence: Fence
+    policy: PolicyRef
+    index: Ref
+
+
+class Drain(Wire, frozen=True, tag="drain"):
+    """Stop intake, cut what runs, leave once the outbox is settled."""
+
+    fence: Fence
+
+
+ActorCommand = Submit | CutSamples | Settle | LoadPolicy | Drain
+
+
+# --- replies --------------------------------------------------------------------------------
+
+
+class Ok(Wire, frozen=True, tag="ok"):
+    """Done, or already done. `as_of`: the first heartbeat number that shows the effect."""
+
+    as_of: int = 0
+
+
+class Refusal(Wire, frozen=True, tag="refusal"):
+    """Not done. code: fenced | policy | full | draining | unknown | invalid."""
+
+    code: str
+    detail: str
+    seen: Fence | None = None
+    dispatches: tuple[Dispatch, ...] = ()
+
+
+CommandReply = Ok | Refusal
+
+
+# --- heartbeats (core publish, lossy, level-triggered): subject h.<job>.<role>.<instance> ----
+
+
+class EngineStats(Wire, frozen=True):
+    """tpot: seconds per output token of a running sample, lately; kv in tokens."""
+
+    running: int = 0
+    waiting: int = 0
+    slots: int = 0
+    kv_used: int = 0
+    kv_total: int = 0
+    tpot: float = 0.0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+
+
+class Heartbeat(Wire, frozen=True, tag="heartbeat"):
+    """An actor's whole inventory. state: loading | serving | draining | empty.
+
+    `running` is packed int32 of shape (n, 4): attempt, planner_epoch, seq, tokens so far.
+    `outbox` lists terminal facts not yet settled. A dispatch in neither, in a heartbeat whose
+    `number` is at least the reply's `as_of`, is lost. `incarnation` changes with each process.
+    """
+
+    actor: str
+    incarnation: str
+    number: int
+    fence: Fence | None
+    policy: PolicyRef | None
+    state: str
+    running: bytes
+    outbox: tuple[Dispatch, ...]
+    stats: EngineStats
+    prefill_seconds: float = 0.0
+
+
+class LearnerBeat(Wire, frozen=True, tag="learner"):
+    """The learner gang's state. phase: starting | idle | learning | saving."""
+
+    attempt: int
+    policy: PolicyRef | None
+    index: Ref | None
+    phase: str
+    step: int
+
+
+class RewardBeat(Wire, frozen=True, tag="reward"):
+    """A scorer process; `breaker_open` means it stopped taking work after repeated errors."""
+
+    instance: str
+    busy: int
+    scored: int
+    errors: int
+    breaker_open: bool
+    scorer_digest: str
+
+
+Beat = Heartbeat | LearnerBeat | RewardBeat
+
+
+# --- facts (JetStream): subject f.<job>.<attempt>.<kind> --------------------------------------
+
+
+class Finished(Wire, frozen=True, tag="finished"):
+    """Terminal: the rollout blob is written."""
+
+    key: SampleKey
+    dispatch: Dispatch
+    actor: str
+    policy: PolicyRef
+    ref: Ref
+    n_tokens: int
+    finish: str
+
+
+class Cut(Wire, frozen=True, tag="cut"):
+    """Terminal: stopped on request; its journal is complete up to `n_tokens`."""
+
+    key: SampleKey
+    dispatch: Dispatch
+    actor: str
+    journal: JournalRef | None
+    n_tokens: int
+    ticket: KvTicket | None = None
+
+
+class Failed(Wire, frozen=True, tag="failed"):
+    """Terminal: could not go on. code: journal_lost | prompt | engine | policy | orphaned."""
+
+    key: SampleKey
+    dispatch: Dispatch
+    actor: str
+    code: str
+    detail: str = ""
+
+
+class ScoreReady(Wire, frozen=True, tag="score"):
+    """A scorer's verdict on the rollout whose content digest is `rollout_digest`."""
+
+    key: SampleKey
+    rollout_digest: str
+    score: Score
+    scorer_digest: str
+    seconds: float
+    scorer: str
+
+
+Fact = Finished | Cut | Failed | ScoreReady
+
+
+class ScoreRequest(Wire, frozen=True):
+    """Work for a scorer, published only after acceptance: subject s.<job>."""
+
+    key: SampleKey
+    attempt: int
+    rollout: Ref
+    prompt_id: str
+    prompt_ref: PromptRef

@@ -1,0 +1,141 @@
+"""Prompts, assignments, rollouts, journals and scores."""
+
+from __future__ import annotations
+
+from ebbtide.wire.base import Wire
+from ebbtide.wire.identity import (
+    Dispatch,
+    JournalRef,
+    KvKey,
+    PolicyRef,
+    PromptRef,
+    Ref,
+    SampleKey,
+)
+
+
+class PromptRow(Wire, frozen=True):
+    """One prepared prompt. `tokens` is packed; `reference` is JSON for the scorers."""
+
+    prompt_id: str
+    tokens: bytes
+    text: str
+    reference: bytes
+    task: str
+    source: str
+    completion: bytes = b""
+
+
+class DatasetIndex(Wire, frozen=True):
+    """A prepared dataset: chunks of `chunk_rows` rows; `too_long` names what was left out."""
+
+    digest: str
+    n_rows: int
+    chunk_rows: int
+    chunks: tuple[Ref, ...]
+    too_long: tuple[str, ...]
+    tokenizer_digest: str
+    template_digest: str
+    stop_ids: tuple[int, ...]
+    pad_id: int
+    vocab_size: int
+
+
+class Sampling(Wire, frozen=True):
+    """How tokens are drawn. Temperature 0 is greedy; there is no top-p or top-k in training."""
+
+    temperature: float
+    stop_ids: tuple[int, ...]
+
+
+class Assign(Wire, frozen=True):
+    """One sample handed to one actor. `max_new_tokens` counts from the prompt's end."""
+
+    key: SampleKey
+    dispatch: Dispatch
+    policy: PolicyRef
+    prompt_id: str
+    prompt_ref: PromptRef
+    sampling: Sampling
+    noise_key: bytes
+    max_new_tokens: int
+    resume: JournalRef | None = None
+    kv: KvKey | None = None
+
+
+class Span(Wire, frozen=True, array_like=True):
+    """Tokens [start, end) of a response were drawn from `policy`."""
+
+    start: int
+    end: int
+    policy: PolicyRef
+
+
+class Timings(Wire, frozen=True):
+    """Seconds on the actor: waiting for a slot, prefill, decode."""
+
+    queued: float
+    prefill: float
+    decode: float
+
+
+class Rollout(Wire, frozen=True):
+    """A finished sample; what belongs together travels together. finish: stop | length."""
+
+    key: SampleKey
+    dispatch: Dispatch
+    prompt_id: str
+    prompt_tokens: bytes
+    tokens: bytes
+    logprobs: bytes
+    action_mask: bytes
+    spans: tuple[Span, ...]
+    finish: str
+    timings: Timings
+    actor: str
+
+    @property
+    def n_tokens(self) -> int:
+        """Length of the response in tokens."""
+        return len(self.tokens) // 4
+
+
+class Journal(Wire, frozen=True, array_like=True):
+    """One chunk of a dispatch's journal: tokens [start, start + n) and what belongs to them."""
+
+    start: int
+    tokens: bytes
+    logprobs: bytes
+    spans: tuple[Span, ...]
+
+
+class Part(Wire, frozen=True, array_like=True):
+    """A named reward component before and after its weight."""
+
+    name: str
+    value: float
+    weighted: float
+
+
+class Value(Wire, frozen=True, tag="value"):
+    """The answer's worth; `fault` names the answer's own fault, or is empty."""
+
+    total: float
+    parts: tuple[Part, ...]
+    fault: str = ""
+
+
+class Invalid(Wire, frozen=True, tag="invalid"):
+    """Not the answer's fault (the verifier raised): the sample leaves its group's baseline."""
+
+    why: str
+
+
+class Error(Wire, frozen=True, tag="error"):
+    """Infrastructure: retried, then counted; never a reward of 0."""
+
+    error_class: str
+    detail: str = ""
+
+
+Score = Value | Invalid | Error

@@ -1,0 +1,118 @@
+"""The job's ledger: step plans and the records that make acceptance durable (protocol.md 2)."""
+
+from __future__ import annotations
+
+from ebbtide.wire.base import Wire
+from ebbtide.wire.data import Score
+from ebbtide.wire.identity import Dispatch, PolicyRef, PromptRef, Ref, SampleKey
+
+
+class GroupPlan(Wire, frozen=True):
+    """One group of a step. purpose: train | eval."""
+
+    group: int
+    prompt_id: str
+    prompt_ref: PromptRef
+    size: int
+    purpose: str
+    temperature: float
+    max_new_tokens: int
+
+
+class StepPlan(Wire, frozen=True):
+    """What a step set out to do: the sum of group sizes is what must come back."""
+
+    step: int
+    policy: PolicyRef
+    groups: tuple[GroupPlan, ...]
+    actors: int
+    data_cursor: int
+
+
+class Epoch(Wire, frozen=True, tag="epoch"):
+    """A planner took over. Segments at slots below `seals` are all that earlier epochs wrote."""
+
+    n: int
+    attempt: int
+    seals: int
+    parent: Ref | None
+
+
+class StepOpened(Wire, frozen=True, tag="opened"):
+    plan: StepPlan
+
+
+class Dispatched(Wire, frozen=True, tag="dispatched"):
+    key: SampleKey
+    dispatch: Dispatch
+    actor: str
+    policy: PolicyRef
+
+
+class Accepted(Wire, frozen=True, tag="accepted"):
+    key: SampleKey
+    dispatch: Dispatch
+    ref: Ref
+    policy: PolicyRef
+    n_tokens: int
+    finish: str
+
+
+class Scored(Wire, frozen=True, tag="scored"):
+    key: SampleKey
+    score: Score
+    scorer_digest: str
+
+
+class Abandoned(Wire, frozen=True, tag="abandoned"):
+    key: SampleKey
+    why: str
+
+
+class Adopted(Wire, frozen=True, tag="adopted"):
+    """An accepted rollout of an earlier attempt serves the open step of this one."""
+
+    key: SampleKey
+    from_attempt: int
+    ref: Ref
+
+
+class Frozen(Wire, frozen=True, tag="frozen"):
+    step: int
+    manifest: Ref
+
+
+class Committed(Wire, frozen=True, tag="committed"):
+    step: int
+    policy: PolicyRef
+    index: Ref
+
+
+class Checkpointed(Wire, frozen=True, tag="checkpointed"):
+    step: int
+    manifest: Ref
+
+
+class Spent(Wire, frozen=True, tag="spent"):
+    """Seconds of one pod in one step by cause: busy | loading | idle | draining | wasted."""
+
+    step: int
+    role: str
+    pod: str
+    cause: str
+    seconds: float
+
+
+Record = (
+    Epoch
+    | StepOpened
+    | Dispatched
+    | Accepted
+    | Scored
+    | Abandoned
+    | Adopted
+    | Frozen
+    | Committed
+    | Checkpointed
+    | Spent
+)
