@@ -80,30 +80,72 @@ class Consumer(Protocol):
     """A durable pull consumer."""
 
     async def fetch(self, batch: int, timeout: float) -> Sequence[Delivery]:
-        """Up to `batch` deliveries; empty after `timeout` seconds without any."""
+        """Up to `batch` deliveries; empty after `timeout` seconds without any.
+
+        Never raises for a lost broker: it waits, and makes stream and consumer again if the
+        broker came back empty.
+        """
+        ...
+
+    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge many at once (pipelined)."""
+        ...
+
+    async def trim(self) -> None:
+        """Drop from the stream what this consumer has acknowledged without a gap."""
+        ...
+
+    async def close(self) -> None:
+        """Hand back what was delivered and not acknowledged, at once; the durable stays."""
         ...
 
 
 Handler = Callable[[bytes], Awaitable[bytes]]
 
 
+class FactMessage(msgspec.Struct, frozen=True):
+    """A durable message; a second one with the same `dedup_id` is absorbed by the stream."""
+
+    subject: str
+    data: bytes
+    dedup_id: str
+
+
 class Bus(Protocol):
     """The broker. Commands are request/reply, facts are durable, beats are lossy."""
 
-    async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
-        """Ask; raises DeadlineExceeded when nobody answers in `timeout` seconds."""
+    @property
+    def connected(self) -> bool:
+        """Whether the broker can be reached now (for readiness, not for decisions)."""
         ...
 
-    async def serve(self, subject: str, handler: Handler) -> AbstractAsyncContextManager[None]:
-        """Answer requests on `subject` while the context is open."""
+    async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
+        """Ask; raises DeadlineExceeded after `timeout` seconds, or at once if nobody serves."""
+        ...
+
+    def serve(self, subject: str, handler: Handler) -> AbstractAsyncContextManager[None]:
+        """Answer requests on `subject`, one after the other, while the context is open.
+
+        What the handler raises ends the context: a refusal must be a reply.
+        """
         ...
 
     async def publish_fact(self, subject: str, data: bytes, dedup_id: str) -> None:
         """Publish durably; returns once the stream has it, raises Temporary if it has not."""
         ...
 
-    async def consume(self, stream: str, durable: str, subject: str) -> Consumer:
-        """Open (or make) the durable pull consumer `durable` on `subject` of `stream`."""
+    async def publish_facts(self, facts: Sequence[FactMessage]) -> None:
+        """Publish many at once (pipelined); raises Temporary unless the stream has them all."""
+        ...
+
+    async def consume(
+        self, stream: str, durable: str, subject: str, takeover: bool = False
+    ) -> Consumer:
+        """Open (or make) the durable pull consumer `durable` on `subject` of `stream`.
+
+        `takeover`: what an earlier holder left unacknowledged is delivered again at once,
+        and the earlier holder gets nothing any more; without it, holders share the work.
+        """
         ...
 
     async def beat(self, subject: str, data: bytes) -> None:
@@ -226,8 +268,9 @@ class Engine(Protocol):
     def caps(self) -> EngineCaps: ...
 
     async def load(self, policy: PolicyRef, index: Path) -> Loaded:
-        """Read the publication whose index lies at `index` (its files beside it); verify all
-        digests; raises Corrupt, and goes on serving nothing, when one does not hold.
+        """Read the publication whose index lies at `index`, its files beside it.
+
+        Verifies all digests; raises Corrupt, and serves nothing, when one does not hold.
         """
         ...
 
