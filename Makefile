@@ -1,0 +1,51 @@
+# Everything that people and CI call. `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+UV := $(shell command -v uv 2>/dev/null || echo $(HOME)/.local/bin/uv)
+RUN := .venv/bin
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: help setup demo check test test-slow bench verify generate fmt clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: .venv/.ready ## install everything into .venv, from the lock file
+
+.venv/.ready: pyproject.toml uv.lock
+	@command -v $(UV) >/dev/null || python3 -m pip install --quiet --user --root-user-action=ignore uv
+	@PATH="$$HOME/.local/bin:$$PATH" uv sync --locked --all-extras --group dev
+	@touch $@
+
+demo: setup ## train a small model through all the services; ends with runs/demo/report.html
+	@$(RUN)/python -m ebbtide.demo $(ARGS)
+
+check: setup ## format, lint, types, import rules
+	@$(RUN)/ruff format --check .
+	@$(RUN)/ruff check .
+	@$(RUN)/mypy
+	@$(RUN)/lint-imports
+
+test: setup ## every suite that fits in CI
+	@$(RUN)/python -m pytest $(ARGS)
+
+test-slow: setup ## the long forms: 100 kills, the whole API fuzz
+	@$(RUN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+
+bench: setup ## one benchmark: make bench NAME=grpo_parity
+	@test -n "$(NAME)" || { $(RUN)/python -m benchmarks --list; exit 2; }
+	@$(RUN)/python -m benchmarks $(NAME)
+
+generate: setup ## write the generated files anew: schema, OpenAPI, reference pages
+	@$(RUN)/python -m ebbtide.generate
+
+verify: generate ## fail if a generated file is not what the code says
+	@git diff --exit-code -- docs ebbtide services operator deploy
+
+fmt: setup ## format and mend what ruff can
+	@$(RUN)/ruff check --fix-only --quiet . ; $(RUN)/ruff format .
+
+clean: ## remove what runs leave behind (not the environment)
+	@rm -rf runs .ebbtide .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Measurements with targets: one module each, run by `make bench NAME=...`."""
