@@ -8,7 +8,8 @@ the same padded size on all ranks, because at each index the slowest rank is wai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -66,16 +67,40 @@ def lay_out(
     ordered = sorted(candidates, key=lambda candidate: candidate.key)
     kept = [c for c in ordered if not (drop_zero and c.advantage == 0.0)]
     computed = [c for c in kept if not (skip_zero and c.advantage == 0.0)]
-    bins = _pack(computed, ranks, microbatch_tokens)
-    places = _place(bins, ranks)
+    places, microbatches = partition(
+        [c.length for c in computed], ranks=ranks, limit=microbatch_tokens
+    )
+    placed = dict(zip((c.key for c in computed), places, strict=True))
     return Layout(
-        rows=tuple(_row(c, places.get(c.key, (-1, -1))) for c in kept),
+        rows=tuple(_row(c, placed.get(c.key, (-1, -1))) for c in kept),
         tokens=sum(c.n_tokens for c in kept),
         sequences=len(kept),
         ranks=ranks,
-        microbatches=-(-len(bins) // ranks),
+        microbatches=microbatches,
         dropped=tuple(c.key for c in ordered if drop_zero and c.advantage == 0.0),
     )
+
+
+def partition(
+    lengths: Sequence[int], *, ranks: int, limit: int
+) -> tuple[list[tuple[int, int]], int]:
+    """Place items of these lengths: (rank, micro-batch) of each, and micro-batches per rank.
+
+    Neighbours in length share a micro-batch (little padding). First the fewest micro-batches
+    that `limit` padded tokens allow, rounded up to fill all ranks; then the smallest padded
+    size that still fits into that many (a min-max contiguous partition).
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    falling = [lengths[i] for i in order]
+    sizes = _fill(_sizes(falling, ranks, limit), falling, ranks)
+    places = [(-1, -1)] * len(lengths)
+    for number, start, size in _by_padded_size(sizes, falling):
+        microbatch, turn = divmod(number, ranks)
+        # To and fro, so that sizes agree at each index and the sums over all indices too.
+        rank = turn if microbatch % 2 == 0 else ranks - 1 - turn
+        for i in order[start : start + size]:
+            places[i] = (rank, microbatch)
+    return places, -(-len(sizes) // ranks)
 
 
 def _check(candidates: Sequence[Candidate], ranks: int, microbatch_tokens: int) -> None:
@@ -98,65 +123,53 @@ def _row(candidate: Candidate, place: tuple[int, int]) -> Row:
     )
 
 
-Bin = list[Candidate]
-
-
-def _padded(rows: Bin) -> int:
-    return len(rows) * max(row.length for row in rows)
-
-
-def _pack(computed: Sequence[Candidate], ranks: int, limit: int) -> list[Bin]:
-    """Micro-batches of neighbours in length, largest first: little padding, equal sizes.
-
-    First the fewest micro-batches that `limit` allows, rounded up to fill all ranks; then the
-    smallest padded size that still fits into that many (a min-max contiguous partition).
-    """
-    rows = sorted(computed, key=lambda c: (-c.length, c.key))
-    if not rows:
+def _sizes(falling: Sequence[int], ranks: int, limit: int) -> list[int]:
+    """Row counts of consecutive micro-batches over lengths sorted falling."""
+    if not falling:
         return []
-    fewest = len(_greedy(rows, limit))
-    wanted = min(-(-fewest // ranks) * ranks, len(rows))
-    low, high = max(row.length for row in rows), max(limit, rows[0].length)
+    wanted = -(-len(_greedy(falling, limit)) // ranks) * ranks
+    low, high = 1, limit
     while low < high:
         middle = (low + high) // 2
-        if len(_greedy(rows, middle)) <= wanted:
+        if len(_greedy(falling, middle)) <= wanted:
             high = middle
         else:
             low = middle + 1
-    return sorted(_fill(_greedy(rows, high), wanted), key=lambda b: (-_padded(b), b[0].key))
+    return _greedy(falling, high)
 
 
-def _greedy(rows: Sequence[Candidate], limit: int) -> list[Bin]:
-    """Fill micro-batches in order; `rows` must be sorted by falling length."""
-    bins: list[Bin] = []
-    for row in rows:
-        if bins and (len(bins[-1]) + 1) * bins[-1][0].length <= limit:
-            bins[-1].append(row)
-        else:
-            bins.append([row])
-    return bins
+def _greedy(falling: Sequence[int], limit: int) -> list[int]:
+    sizes: list[int] = []
+    start = 0
+    while start < len(falling):
+        sizes.append(max(1, min(limit // max(1, falling[start]), len(falling) - start)))
+        start += sizes[-1]
+    return sizes
 
 
-def _fill(bins: list[Bin], wanted: int) -> list[Bin]:
-    """Halve the largest micro-batches until there are `wanted`, so that no rank sits idle."""
-    filled = list(bins)
+def _fill(sizes: Sequence[int], falling: Sequence[int], ranks: int) -> list[int]:
+    """Halve the largest micro-batches until all ranks have work at every index."""
+    filled = list(sizes)
+    wanted = min(-(-len(sizes) // ranks) * ranks, len(falling))
     while len(filled) < wanted:
-        largest = max((b for b in filled if len(b) > 1), key=lambda b: (_padded(b), len(b)))
-        filled.remove(largest)
-        half = len(largest) // 2
-        filled += [largest[:half], largest[half:]]
+        largest = max((n > 1, padded, -i) for i, (padded, n) in enumerate(_padded(filled, falling)))
+        i = -largest[2]
+        half = filled[i] // 2
+        filled[i : i + 1] = [filled[i] - half, half]
     return filled
 
 
-def _place(bins: Sequence[Bin], ranks: int) -> dict[SampleKey, tuple[int, int]]:
-    """Return key -> (rank, micro-batch).
+def _padded(sizes: Sequence[int], falling: Sequence[int]) -> list[tuple[int, int]]:
+    """(padded tokens, rows) of each micro-batch."""
+    starts = accumulate(sizes, initial=0)
+    return [(n * falling[start], n) for start, n in zip(starts, sizes, strict=False)]
 
-    Bins come largest first and are dealt to and fro, so that sizes agree at each index and
-    the sums over all indices agree too.
-    """
-    places = {}
-    for number, rows in enumerate(bins):
-        microbatch, turn = divmod(number, ranks)
-        rank = turn if microbatch % 2 == 0 else ranks - 1 - turn
-        places.update({row.key: (rank, microbatch) for row in rows})
-    return places
+
+def _by_padded_size(sizes: Sequence[int], falling: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(number, start, rows) of each micro-batch, the largest first."""
+    starts = accumulate(sizes, initial=0)
+    ranked = sorted(
+        (-n * falling[start], start, n) for start, n in zip(starts, sizes, strict=False)
+    )
+    for number, (_, start, n) in enumerate(ranked):
+        yield number, start, n

@@ -1,0 +1,1 @@
+"""The learner: sharded ranks that turn frozen batches into policies."""

@@ -1,0 +1,192 @@
+"""Rollouts as the loss takes them: checked against the manifest, weighted, padded.
+
+A position that the policy did not choose (prompt, tool output, padding) never reaches the
+loss: `MicroBatch.where` selects first and everything is computed on the selection, so no
+NaN of an unselected position can leak through a multiplication by 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebbtide.errors import Refused
+from ebbtide.wire import (
+    BatchManifest,
+    PolicyRef,
+    PromptRow,
+    Rollout,
+    Row,
+    unpack_floats,
+    unpack_ints,
+    unpack_mask,
+)
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sequence.
+
+    `chosen`: positions in `tokens` (ascending) that the policy chose; `logprobs`: what the
+    engine recorded for them; `weight`: factor of each token's loss.
+    """
+
+    tokens: Ints
+    chosen: Ints
+    logprobs: Floats
+    advantage: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Arrays of one forward pass.
+
+    `tokens` (rows, width), padded on the right. Over the N selected positions of all rows, in
+    row order: `where` indexes the flattened (rows * width) hidden states that predict them,
+    `targets` are the tokens there, `rollout` the engine's log-probabilities. Not `real`: a
+    dummy of weight 0 that keeps a rank in step and enters no metric.
+    """
+
+    tokens: Ints
+    where: Ints
+    targets: Ints
+    rollout: Floats
+    advantages: Floats
+    weights: Floats
+    real: bool = True
+
+    @property
+    def computed(self) -> int:
+        """Tokens that the forward pass computes, padding included."""
+        return int(self.tokens.size)
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """How token losses become one number (Dr. GRPO, arXiv 2503.20783, compares them).
+
+    token-mean: every token of the batch counts alike. sequence-mean: every sequence counts
+    alike. dr-grpo: every token counts alike, over a constant budget of `limit` tokens each.
+    """
+
+    aggregation: str
+    tokens: int
+    sequences: int
+    limit: int
+
+    def of(self, n_tokens: int) -> float:
+        """Weight of one token of a sequence with `n_tokens` of them."""
+        match self.aggregation:
+            case "token-mean":
+                return 1.0 / max(1, self.tokens)
+            case "sequence-mean":
+                return 1.0 / (max(1, self.sequences) * max(1, n_tokens))
+            case "dr-grpo":
+                return 1.0 / (max(1, self.sequences) * self.limit)
+            case unknown:
+                raise Refused(f"unknown aggregation {unknown!r}", field="/algorithm/aggregation")
+
+
+def my_rows(manifest: BatchManifest, rank: int) -> list[Row]:
+    """The rows that `rank` computes, in the manifest's order."""
+    return [row for row in manifest.rows if row.rank == rank]
+
+
+def check_manifest(manifest: BatchManifest, *, attempt: int, ranks: int) -> None:
+    """Raise Refused unless this gang can run `manifest` as it stands."""
+    if manifest.attempt != attempt:
+        raise Refused(f"manifest of attempt {manifest.attempt}, this is {attempt}", field="attempt")
+    if manifest.ranks != ranks and manifest.sft is None:
+        raise Refused(f"laid out for {manifest.ranks} ranks, there are {ranks}", field="ranks")
+    if manifest.segment != 0 or not manifest.last:
+        raise Refused("batches in several segments are not supported", field="segment")
+    out = [r for r in manifest.rows if r.rank >= ranks or r.microbatch >= manifest.microbatches]
+    if out:
+        raise Refused(f"{out[0].key} lies outside the layout", field="rows")
+    if sum(row.n_tokens for row in manifest.rows) != manifest.tokens:
+        raise Refused("tokens is not the sum over rows", field="tokens")
+    if len(manifest.rows) != manifest.sequences:
+        raise Refused("sequences is not the number of rows", field="sequences")
+
+
+def sample_of(row: Row, rollout: Rollout, base: PolicyRef, weighting: Weighting) -> Sample:
+    """Check `rollout` against its row and take what the loss needs; raises Refused."""
+    prompt, response = unpack_ints(rollout.prompt_tokens), unpack_ints(rollout.tokens)
+    logprobs, mask = unpack_floats(rollout.logprobs), unpack_mask(rollout.action_mask)
+    _check_rollout(row, rollout, base, (len(prompt), len(response), len(logprobs), len(mask)))
+    chosen = np.flatnonzero(mask)
+    if len(chosen) != row.n_tokens:
+        raise Refused(f"{row.key}: mask has {len(chosen)} tokens, the row {row.n_tokens}")
+    return Sample(
+        tokens=np.concatenate([prompt, response]).astype(np.int64),
+        chosen=chosen + len(prompt),
+        logprobs=logprobs[chosen].astype(np.float32),
+        advantage=row.advantage,
+        weight=weighting.of(row.n_tokens),
+    )
+
+
+def _check_rollout(
+    row: Row, rollout: Rollout, base: PolicyRef, sizes: tuple[int, int, int, int]
+) -> None:
+    prompt, response, logprobs, mask = sizes
+    if rollout.key != row.key:
+        raise Refused(f"{row.key}: the blob holds {rollout.key}")
+    if prompt == 0 or not response == logprobs == mask:
+        raise Refused(f"{row.key}: sizes of prompt, tokens, logprobs, mask are {sizes}")
+    stale = [span for span in rollout.spans if span.policy != base]
+    if stale:
+        raise Refused(f"{row.key}: sampled from {stale[0].policy}, the batch's base is {base}")
+
+
+def supervised_sample(row: PromptRow, weight: float) -> Sample:
+    """Return a prompt with its demonstration: the loss is on the completion alone."""
+    prompt, completion = unpack_ints(row.tokens), unpack_ints(row.completion)
+    if not len(prompt) or not len(completion):
+        raise Refused(f"row {row.prompt_id}: sft needs a prompt and a completion", field="dataset")
+    return Sample(
+        tokens=np.concatenate([prompt, completion]).astype(np.int64),
+        chosen=np.arange(len(prompt), len(prompt) + len(completion)),
+        logprobs=np.zeros(len(completion), np.float32),
+        advantage=1.0,
+        weight=weight,
+    )
+
+
+def pad(samples: Sequence[Sample], *, multiple: int = 1) -> MicroBatch:
+    """One micro-batch of `samples`; its width is rounded up to `multiple` tokens.
+
+    Without samples it is a dummy.
+    """
+    real = bool(samples)
+    samples = samples or [DUMMY]
+    width = -(-max(len(s.tokens) for s in samples) // multiple) * multiple
+    tokens = np.zeros((len(samples), width), dtype=np.int64)
+    for i, sample in enumerate(samples):
+        tokens[i, : len(sample.tokens)] = sample.tokens
+    counts = [len(s.chosen) for s in samples]
+    return MicroBatch(
+        tokens=tokens,
+        where=np.concatenate([i * width + s.chosen - 1 for i, s in enumerate(samples)]),
+        targets=np.concatenate([s.tokens[s.chosen] for s in samples]),
+        rollout=np.concatenate([s.logprobs for s in samples]),
+        advantages=np.repeat([s.advantage for s in samples], counts).astype(np.float32),
+        weights=np.repeat([s.weight for s in samples], counts).astype(np.float32),
+        real=real,
+    )
+
+
+DUMMY = Sample(
+    tokens=np.zeros(2, dtype=np.int64),
+    chosen=np.ones(1, dtype=np.int64),
+    logprobs=np.zeros(1, dtype=np.float32),
+    advantage=0.0,
+    weight=0.0,
+)
