@@ -1,0 +1,64 @@
+"""Where a running ebbtide is: the file that `ebbtide up` writes and every client reads.
+
+`up.json` lies in the state folder and names the gateway's address and a file with the bearer
+token; the token itself is never in it. Pure: callers pass the environment and the home folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+UP_FILE = "up.json"
+
+
+class Up(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Content of up.json. `ready` turns true once the gateway and the operator answer.
+
+    `pids` names the processes that `ebbtide down` ends; `stage` is for the progress display.
+    """
+
+    url: str
+    token_file: str
+    state_dir: str
+    ready: bool = False
+    stage: str = ""
+    pids: Mapping[str, int] = {}
+
+
+class Saved(msgspec.Struct, frozen=True, rename="camel"):
+    """Content of a client's own file: ~/.config/ebbtide/client.json."""
+
+    url: str
+    token: str = ""
+
+
+def state_dir(environ: Mapping[str, str], home: Path) -> Path:
+    """The state folder: $EBBTIDE_STATE, else $XDG_STATE_HOME/ebbtide, else ~/.local/state."""
+    if given := environ.get("EBBTIDE_STATE"):
+        return Path(given)
+    base = environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else home / ".local" / "state") / "ebbtide"
+
+
+def client_file(environ: Mapping[str, str], home: Path) -> Path:
+    """The client's own file, for a gateway that runs elsewhere."""
+    base = environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else home / ".config") / "ebbtide" / "client.json"
+
+
+def read_up(folder: Path) -> Up | None:
+    """Up of the state folder, or None where nothing was started."""
+    try:
+        return msgspec.json.decode((folder / UP_FILE).read_bytes(), type=Up)
+    except FileNotFoundError:
+        return None
+
+
+def write_up(folder: Path, up: Up) -> None:
+    """Write up.json so that no reader ever sees half of it."""
+    draft = folder / f"{UP_FILE}.new"
+    draft.write_bytes(msgspec.json.format(msgspec.json.encode(up), indent=2))
+    draft.replace(folder / UP_FILE)

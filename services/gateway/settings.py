@@ -1,0 +1,44 @@
+"""What one gateway process is told."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ebbtide.settings import ProcessSettings
+
+
+class GatewaySettings(ProcessSettings):
+    """Read from the environment: `port` is EBBTIDE_PORT."""
+
+    host: str = "127.0.0.1"
+    """Address that the API listens on."""
+    port: int = Field(default=8470, ge=0, le=65535)
+    """Port of the API; 0 takes a free one and logs it."""
+    cluster: str = ""
+    """Object store: path of the local SQLite file, or empty for the Kubernetes API."""
+    namespace: str = "default"
+    """The one namespace whose jobs are served."""
+    blobs_url: str
+    """Blob store of the jobs, read only."""
+    blobs_cache: str = ""
+    """Folder for copies of remote blobs; empty: a folder of the system's temporary one."""
+    tokens_file: str = ""
+    """File of `tenant:sha256` lines (ebbtide.tokens); required unless `insecure`."""
+    insecure: bool = False
+    """Serve everybody without a token. For a machine that nobody else can reach."""
+    check_paths: bool = True
+    """Validation looks at model and dataset files: this process sees what the learner sees."""
+    max_body_bytes: int = Field(default=1 << 20, ge=1024, le=64 << 20)
+    """A request body larger than this is answered with 413."""
+    rate_per_second: float = Field(default=50.0, gt=0, le=1e6)
+    """Requests a second that one tenant may send in the long run; more gets 429."""
+    rate_burst: int = Field(default=200, ge=1, le=1_000_000)
+    """Requests that a tenant may send at once after a pause."""
+    heartbeat_seconds: float = Field(default=15.0, gt=0, le=300)
+    """A stream without news sends a comment this often."""
+    poll_seconds: float = Field(default=0.5, gt=0, le=60)
+    """How often a stream looks for news."""
+    max_streams: int = Field(default=256, ge=1, le=100_000)
+    """Open event and log streams of this process; more gets 429."""
+    send_seconds: float = Field(default=30.0, gt=0, le=600)
+    """A stream whose client takes no byte for so long is cut; it can resume."""
