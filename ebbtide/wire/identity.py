@@ -45,6 +45,10 @@ class PolicyRef(Wire, frozen=True, eq=False):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PolicyRef) and self.digest == other.digest
 
+    def __ne__(self, other: object) -> bool:
+        # The base struct brings its own inequality, which is identity under eq=False.
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self.digest)
 
