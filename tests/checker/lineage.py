@@ -1,0 +1,136 @@
+"""Replay a job's ledger down to what counts: a new attempt forgets what its manifest lacks.
+
+The checker's own reading of protocol.md 2 and 9, shared with no service (pure).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ebbtide.wire import (
+    Abandoned,
+    Accepted,
+    Adopted,
+    Committed,
+    Dispatch,
+    Dispatched,
+    Epoch,
+    Frozen,
+    Manifest,
+    Record,
+    Ref,
+    SampleKey,
+    Scored,
+    StepOpened,
+    StepPlan,
+)
+
+ReadManifest = Callable[[Ref], Manifest]
+
+
+def expected(plan: StepPlan, job_uid: str) -> list[SampleKey]:
+    """The keys that a plan promised: group sizes say how many samples must come back."""
+    return [
+        SampleKey(job_uid, plan.step, group.group, index)
+        for group in plan.groups
+        for index in range(group.size)
+    ]
+
+
+@dataclass
+class Lineage:
+    """What the present attempt and its ancestors hold. `faults`: breaches of order."""
+
+    attempt: int = 0
+    epoch: int = 0
+    plans: dict[int, StepPlan] = field(default_factory=dict)
+    current: dict[SampleKey, Dispatch] = field(default_factory=dict)
+    handed_out: dict[SampleKey, int] = field(default_factory=lambda: defaultdict(int))
+    accepted: dict[SampleKey, list[Accepted]] = field(default_factory=lambda: defaultdict(list))
+    scored: dict[SampleKey, Scored] = field(default_factory=dict)
+    abandoned: dict[SampleKey, Abandoned] = field(default_factory=dict)
+    frozen: dict[int, Ref] = field(default_factory=dict)
+    committed: dict[int, Committed] = field(default_factory=dict)
+    ever: dict[str, Accepted] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def forget_from(self, step: int) -> None:
+        """Roll back to the state before `step` was opened; `ever` alone remembers."""
+        for by_step in (self.plans, self.frozen, self.committed):
+            for late in [s for s in by_step if s >= step]:
+                del by_step[late]  # type: ignore[attr-defined]
+        for by_key in (self.current, self.accepted, self.scored, self.abandoned):
+            for key in [k for k in by_key if k.step_issued >= step]:
+                del by_key[key]  # type: ignore[attr-defined]
+
+
+def replay(records: Iterable[Record], read_manifest: ReadManifest) -> Lineage:
+    """Apply every record of the chain in order."""
+    lineage = Lineage()
+    for record in records:
+        _apply(lineage, record, read_manifest)
+    return lineage
+
+
+def _apply(lineage: Lineage, record: Record, read_manifest: ReadManifest) -> None:
+    match record:
+        case Epoch():
+            _epoch(lineage, record, read_manifest)
+        case StepOpened(plan):
+            _opened(lineage, plan)
+        case Dispatched(key, dispatch):
+            lineage.current[key] = dispatch
+            lineage.handed_out[key] += 1
+        case Accepted():
+            _accepted(lineage, record)
+        case Adopted():
+            _adopted(lineage, record)
+        case Scored(key):
+            _scored(lineage, record)
+        case Abandoned(key):
+            lineage.abandoned[key] = record
+        case Frozen(step, manifest):
+            lineage.frozen[step] = manifest
+        case Committed(step):
+            lineage.committed[step] = record
+
+
+def _epoch(lineage: Lineage, record: Epoch, read_manifest: ReadManifest) -> None:
+    if record.n <= lineage.epoch:
+        lineage.faults.append(f"epoch {record.n} follows epoch {lineage.epoch}")
+    if record.attempt < lineage.attempt:
+        lineage.faults.append(f"attempt {record.attempt} follows attempt {lineage.attempt}")
+    if record.attempt > lineage.attempt:
+        lineage.forget_from(read_manifest(record.parent).step if record.parent else 0)
+    lineage.epoch, lineage.attempt = record.n, record.attempt
+
+
+def _opened(lineage: Lineage, plan: StepPlan) -> None:
+    if plan.step in lineage.plans:
+        lineage.faults.append(f"step {plan.step} opened twice")
+    lineage.plans[plan.step] = plan
+
+
+def _accepted(lineage: Lineage, record: Accepted) -> None:
+    if lineage.current.get(record.key) != record.dispatch:
+        lineage.faults.append(f"{record.key} accepted from a dispatch that was not current")
+    lineage.accepted[record.key].append(record)
+    lineage.ever[record.ref.path] = record
+
+
+def _adopted(lineage: Lineage, record: Adopted) -> None:
+    source = lineage.ever.get(record.ref.path)
+    if source is None or source.key != record.key:
+        lineage.faults.append(f"{record.key} adopted, but was never accepted")
+        return
+    lineage.accepted[record.key].append(source)
+
+
+def _scored(lineage: Lineage, record: Scored) -> None:
+    if record.key in lineage.scored:
+        lineage.faults.append(f"{record.key} scored twice")
+    if record.key not in lineage.accepted:
+        lineage.faults.append(f"{record.key} scored before it was accepted")
+    lineage.scored[record.key] = record
