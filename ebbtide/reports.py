@@ -1,0 +1,223 @@
+"""What a step did and what a job did, for people (pure).
+
+The planner writes one StepReport per committed step as JSON (`paths.step_report`); the gateway,
+the CLI and report.html read them. They are derived: nothing decides by them, and losing one
+loses no sample. Seconds are wall seconds unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from ebbtide.spec.base import Model
+
+CAUSES = ("busy", "loading", "idle", "draining", "wasted")
+Cause = Literal["busy", "loading", "idle", "draining", "wasted"]
+
+
+class PhaseSeconds(Model):
+    """How long each phase of the step lasted; what was hidden under another phase is not here."""
+
+    plan: float = Field(0.0, ge=0, description="From the last commit until the step was opened.")
+    sync: float = Field(0.0, ge=0, description="Until the first sample was handed out.")
+    decode: float = Field(0.0, ge=0, description="Until the last sample was accepted.")
+    score: float = Field(0.0, ge=0, description="Until the last group was closed.")
+    learn: float = Field(0.0, ge=0, description="Until the next policy was published.")
+
+
+class SampleCounts(Model):
+    """Where the step's samples went. expected = valued + invalid + abandoned once closed."""
+
+    expected: int = Field(ge=0, description="Sum of the group sizes of the plan.")
+    accepted: int = Field(0, ge=0, description="Rollouts in the ledger, one per sample.")
+    valued: int = Field(0, ge=0, description="Samples with a reward.")
+    invalid: int = Field(0, ge=0, description="The verifier failed: left the group's baseline.")
+    abandoned: int = Field(0, ge=0, description="Given up at a deadline or after retries.")
+    adopted: int = Field(0, ge=0, description="Accepted by an earlier attempt, used again.")
+    dispatches: int = Field(0, ge=0, description="Hand-outs, first ones and repeated ones.")
+    resumed: int = Field(0, ge=0, description="Hand-outs that went on from journalled tokens.")
+    restarted: int = Field(0, ge=0, description="Hand-outs that had tokens and lost them.")
+    void: int = Field(0, ge=0, description="Finished answers of hand-outs no longer current.")
+
+
+class GroupCounts(Model):
+    """What became of the training groups."""
+
+    expected: int = Field(0, ge=0, description="Training groups of the plan.")
+    trained: int = Field(0, ge=0, description="Groups with at least two valued samples.")
+    zero_variance: int = Field(0, ge=0, description="Of these, groups whose rewards are equal.")
+
+
+class RewardStats(Model):
+    """Rewards of the valued training samples."""
+
+    mean: float = Field(description="Mean total.")
+    std: float = Field(description="Standard deviation of the totals over all samples.")
+    minimum: float = Field(description="Lowest total.")
+    maximum: float = Field(description="Highest total.")
+    components: dict[str, float] = Field(
+        default_factory=dict, description="Mean of each component before its weight."
+    )
+    faults: dict[str, int] = Field(
+        default_factory=dict, description="Samples by their own fault (wrong format, ...)."
+    )
+
+
+class EvalStats(Model):
+    """Held-out evaluation of the policy that this step sampled from."""
+
+    mean: float = Field(description="Mean reward.")
+    pass_at_k: float = Field(description="Share of prompts with a sample at the pass threshold.")
+    k: int = Field(ge=1, description="Samples per prompt.")
+    prompts: int = Field(ge=0, description="Prompts with at least one valued sample.")
+    samples: int = Field(ge=0, description="Valued samples.")
+
+
+class TokenCounts(Model):
+    """Tokens of the accepted rollouts of the step, training and evaluation."""
+
+    prompt: int = Field(0, ge=0, description="Prompt tokens, once per group.")
+    response: int = Field(0, ge=0, description="Response tokens.")
+    mean: float = Field(0.0, ge=0, description="Mean response length.")
+    p50: float = Field(0.0, ge=0, description="Median response length.")
+    p90: float = Field(0.0, ge=0, description="90th percentile of the response length.")
+    longest: int = Field(0, ge=0, description="Longest response.")
+    truncated: int = Field(0, ge=0, description="Responses that ended at the limit.")
+    wasted: int = Field(0, ge=0, description="Tokens known to have been drawn for nothing.")
+
+
+class Interval(Model):
+    """An actor's state over time, in seconds since the step was opened."""
+
+    cause: Cause = Field(description="What it did.")
+    start: float = Field(ge=0)
+    end: float = Field(ge=0)
+
+
+class ActorTimeline(Model):
+    """One decode actor in one step."""
+
+    name: str = Field(description="Pod name.")
+    samples: int = Field(0, ge=0, description="Rollouts accepted from it.")
+    tokens: int = Field(0, ge=0, description="Response tokens of these.")
+    intervals: tuple[Interval, ...] = Field((), description="In order of time, without overlap.")
+
+
+class LearnerReport(Model):
+    """The update. `stats` are the learner's own numbers (loss, gradient norm, mismatch, ...)."""
+
+    seconds: float = Field(0.0, ge=0, description="As the learner measured it.")
+    tokens: int = Field(0, ge=0, description="Tokens in the denominator.")
+    sequences: int = Field(0, ge=0, description="Sequences in the denominator.")
+    computed: int = Field(0, ge=0, description="Sequences that went through the model.")
+    stats: dict[str, float] = Field(default_factory=dict)
+
+
+class CostEntry(Model):
+    """Seconds of one role by cause; `cost` is unset where the price is unknown."""
+
+    role: str = Field(description="planner, decode, reward or learner.")
+    cause: Cause
+    seconds: float = Field(ge=0)
+    cost: float | None = Field(None, ge=0, description="In the job's currency.")
+
+
+class CostReport(Model):
+    """What the planner can explain of the step's cost, by role and cause."""
+
+    currency: str = "USD"
+    total: float | None = Field(None, ge=0, description="Unset if any price is unknown.")
+    entries: tuple[CostEntry, ...] = ()
+
+
+class ObjectiveReport(Model):
+    """What the plan was judged by."""
+
+    type: str = Field(description="value-of-time or lambda.")
+    value: float | None = Field(None, description="Lower is better; unset if it is not known.")
+
+
+class StepReport(Model):
+    """One step, as its planner saw it."""
+
+    job_uid: str
+    step: int = Field(ge=0)
+    attempt: int = Field(ge=0)
+    epoch: int = Field(ge=0, description="The planner's epoch at the commit.")
+    kind: Literal["train", "eval", "sft"] = Field("train", description="eval: the closing step.")
+    policy: int = Field(ge=0, description="Version that was sampled from.")
+    policy_digest: str
+    next_policy: int = Field(ge=0, description="Version after the step.")
+    next_policy_digest: str
+    started_at: float = Field(0.0, description="Unix seconds when the step was opened.")
+    seconds: float = Field(0.0, ge=0, description="From the last commit to this one.")
+    phases: PhaseSeconds = Field(default_factory=lambda: PhaseSeconds())
+    samples: SampleCounts
+    groups: GroupCounts = Field(default_factory=lambda: GroupCounts())
+    rewards: RewardStats | None = None
+    evaluation: EvalStats | None = None
+    tokens: TokenCounts = Field(default_factory=lambda: TokenCounts())
+    actors: tuple[ActorTimeline, ...] = ()
+    learner: LearnerReport | None = None
+    cost: CostReport = Field(default_factory=lambda: CostReport())
+    objective: ObjectiveReport | None = None
+
+
+class JobReport(Model):
+    """A job so far: sums over its committed steps, first and last of what should change."""
+
+    steps: int = Field(ge=0, description="Committed steps, the closing evaluation included.")
+    samples_expected: int = Field(ge=0)
+    samples_accepted: int = Field(ge=0)
+    samples_abandoned: int = Field(ge=0)
+    samples_invalid: int = Field(ge=0)
+    samples_lost: int = Field(ge=0, description="Expected samples without any outcome.")
+    samples_doubled: int = Field(ge=0, description="Acceptances beyond one per sample.")
+    reward_first: float | None = Field(None, description="Mean reward of the first step.")
+    reward_last: float | None = Field(None, description="Mean reward of the last step.")
+    eval_reward_first: float | None = Field(None, description="Of the initial policy.")
+    eval_reward_last: float | None = Field(None, description="Of the last evaluated policy.")
+    seconds: float = Field(ge=0)
+    response_tokens: int = Field(ge=0)
+    cost: float | None = Field(None, ge=0, description="Unset if any price is unknown.")
+    currency: str = "USD"
+    phases: PhaseSeconds = Field(default_factory=lambda: PhaseSeconds())
+
+
+def summarise(steps: Sequence[StepReport]) -> JobReport:
+    """Sum up `steps`, which are one per step number and in order."""
+    rewards = [s.rewards.mean for s in steps if s.rewards]
+    evals = [s.evaluation.mean for s in steps if s.evaluation]
+    totals = [s.cost.total for s in steps]
+    known = [total for total in totals if total is not None]
+    samples = [s.samples for s in steps]
+    return JobReport(
+        steps=len(steps),
+        samples_expected=sum(s.expected for s in samples),
+        samples_accepted=sum(s.accepted for s in samples),
+        samples_abandoned=sum(s.abandoned for s in samples),
+        samples_invalid=sum(s.invalid for s in samples),
+        samples_lost=sum(max(0, s.expected - _ended(s)) for s in samples),
+        samples_doubled=sum(max(0, _ended(s) - s.expected) for s in samples),
+        reward_first=rewards[0] if rewards else None,
+        reward_last=rewards[-1] if rewards else None,
+        eval_reward_first=evals[0] if evals else None,
+        eval_reward_last=evals[-1] if evals else None,
+        seconds=sum(s.seconds for s in steps),
+        response_tokens=sum(s.tokens.response for s in steps),
+        cost=sum(known) if len(known) == len(totals) else None,
+        currency=steps[-1].cost.currency if steps else "USD",
+        phases=_phases([s.phases for s in steps]),
+    )
+
+
+def _ended(samples: SampleCounts) -> int:
+    return samples.valued + samples.invalid + samples.abandoned
+
+
+def _phases(phases: Sequence[PhaseSeconds]) -> PhaseSeconds:
+    names = PhaseSeconds.model_fields
+    return PhaseSeconds(**{name: sum(getattr(p, name) for p in phases) for name in names})
