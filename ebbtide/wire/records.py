@@ -8,7 +8,7 @@ from ebbtide.wire.identity import Dispatch, PolicyRef, PromptRef, Ref, SampleKey
 
 
 class GroupPlan(Wire, frozen=True):
-    """One group of a step. purpose: train | eval."""
+    """One group of a step. purpose: train | eval. `prompt_tokens`: length of its prompt."""
 
     group: int
     prompt_id: str
@@ -17,16 +17,22 @@ class GroupPlan(Wire, frozen=True):
     purpose: str
     temperature: float
     max_new_tokens: int
+    prompt_tokens: int = 0
 
 
 class StepPlan(Wire, frozen=True):
-    """What a step set out to do: the sum of group sizes is what must come back."""
+    """What a step set out to do: the sum of group sizes is what must come back.
+
+    `digests`: (name, digest) of what shapes its data beside the policy: dataset, tokenizer,
+    template, sampling.
+    """
 
     step: int
     policy: PolicyRef
     groups: tuple[GroupPlan, ...]
     actors: int
     data_cursor: int
+    digests: tuple[tuple[str, str], ...] = ()
 
 
 class Epoch(Wire, frozen=True, tag="epoch"):
