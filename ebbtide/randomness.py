@@ -12,6 +12,8 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
+from ebbtide.wire import SampleKey
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -24,6 +26,16 @@ def order_key(seed: int, epoch: int, rows: NDArray[np.uint64]) -> NDArray[np.uin
     name = b"ebbtide order" + struct.pack("<qq", seed, epoch)
     state = np.frombuffer(hashlib.sha256(name).digest()[:8], dtype="<u8")[0]
     return _mix(state + (rows + np.uint64(1)) * _GOLDEN)
+
+
+def noise_key(seed: int, key: SampleKey) -> bytes:
+    """16 bytes that name a sample's noise: neither job nor attempt nor dispatch change them.
+
+    The first 16 bytes of SHA-256("ebbtide noise" | seed | step_issued | group | index | turn),
+    each number as little-endian int64.
+    """
+    place = struct.pack("<qqqqq", seed, key.step_issued, key.group, key.index, key.turn)
+    return hashlib.sha256(b"ebbtide noise" + place).digest()[:16]
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
