@@ -12,6 +12,7 @@ import pytest
 
 from ebbtide import logs, runtime
 from ebbtide.errors import Corrupt, EbbtideError, Fenced, Refused, Temporary
+from ebbtide.health import serve_health
 from ebbtide.metrics import new_registry
 from ebbtide.runtime import Process
 from ebbtide.settings import ProcessSettings
@@ -111,7 +112,7 @@ def test_a_taken_health_port_is_refused_clearly() -> None:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            async with runtime.serve_health(
+            async with serve_health(
                 process.health, process.registry, host="127.0.0.1", port=port
             ):
                 pass

@@ -1,0 +1,289 @@
+"""The blob store over obstore: a local folder, memory, S3, GCS or Azure, by URL.
+
+Implements `ebbtide.ports.Blobs`. Reads of a folder give the real files; reads of a remote store
+keep verified copies in a bounded cache folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import LocalStore, MemoryStore, ObjectStore, from_url
+
+from ebbtide.errors import Corrupt, NotFound, Permanent, Refused, Temporary
+from ebbtide.wire import Ref
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
+_CHUNK = 1 << 20
+_REQUEST_SECONDS = 30
+
+
+def open_blobs(
+    url: str,
+    *,
+    cache: str = "",
+    cache_bytes: int = 64 << 30,
+    writable: Sequence[str] | None = None,
+) -> StoreBlobs:
+    """Open the store at `url`: file:///folder, memory:///, s3://bucket/prefix, gs://, az://.
+
+    `writable`: patterns of the paths that may be written (`ebbtide.rights`), None for all.
+    Credentials of remote stores come from their own environment variables.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme == "memory":
+        store: ObjectStore = MemoryStore()
+        root = None
+    elif scheme == "file":
+        root = Path(unquote(urlsplit(url).path))
+        store = _open_folder(root)
+    else:
+        store, root = _open_remote(url), None
+    folder = Path(cache) if cache else Path(tempfile.gettempdir()) / "ebbtide-blobs"
+    kept = Cache(folder=folder, limit=cache_bytes)
+    return StoreBlobs(store=store, root=root, cache=kept, writable=writable)
+
+
+class StoreBlobs:
+    """Blobs in one obstore store. `root` is the folder of a local store, else None."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        root: Path | None,
+        cache: Cache,
+        writable: Sequence[str] | None = None,
+    ) -> None:
+        self._store = store
+        self._root = root
+        self._cache = cache
+        self._writable = writable
+
+    async def put(self, path: str, data: bytes) -> Ref:
+        """Write or overwrite; readers see the old or the new object, never a part."""
+        self._check_write(path)
+        with _translated(path):
+            await obstore.put_async(self._store, path, data, use_multipart=False)
+        return Ref(path=path, digest=await _digest(data), size=len(data))
+
+    async def put_if_absent(self, path: str, data: bytes) -> bool:
+        """True for at most one caller ever; on a local folder the object is on the disk then.
+
+        After a lost answer of a remote store, False may mean one's own earlier write: whoever
+        must know compares the bytes (as `ebbtide.ledger` does).
+        """
+        self._check_write(path)
+        try:
+            with _translated(path):
+                await obstore.put_async(self._store, path, data, mode="create")
+        except AlreadyExistsError:
+            return False
+        if self._root is not None:
+            await asyncio.to_thread(_sync_to_disk, self._root / path)
+        return True
+
+    async def put_file(self, path: str, source: Path) -> Ref:
+        """Upload the local file `source`; large ones in parts, visible only when whole."""
+        self._check_write(path)
+        digest, size = await asyncio.to_thread(_file_digest, source)
+        with _translated(path):
+            await obstore.put_async(self._store, path, source)
+        return Ref(path=path, digest=digest, size=size)
+
+    async def get(self, path: str) -> bytes:
+        """Read whole; raises NotFound."""
+        _check_plain(path)
+        with _translated(path):
+            found = await obstore.get_async(self._store, path)
+            return bytes(await found.bytes_async())
+
+    async def fetch(self, ref: Ref) -> bytes:
+        """Read and verify; raises NotFound or Corrupt."""
+        data = await self.get(ref.path)
+        if await _digest(data) != ref.digest:
+            raise Corrupt(f"{ref.path} is not what its reference names: digest differs")
+        return data
+
+    async def local(self, ref: Ref) -> Path:
+        """The file itself on a local folder (its digest unread), else a verified copy.
+
+        Copies keep their path below the cache folder, so files of one folder stay together.
+        """
+        _check_plain(ref.path)
+        if self._root is None:
+            return await self._cache.obtain(ref, self._stream(ref.path))
+        path = self._root / ref.path
+        if not path.is_file():
+            raise NotFound(f"no blob {ref.path}")
+        if path.stat().st_size != ref.size:
+            raise Corrupt(f"{ref.path} has {path.stat().st_size} bytes, not {ref.size}")
+        return path
+
+    async def list(self, prefix: str) -> list[str]:
+        """Paths in the folder `prefix` and below, sorted."""
+        found: list[str] = []
+        with _translated(prefix):
+            async for chunk in obstore.list(self._store, prefix.rstrip("/") or None):
+                found.extend(meta["path"] for meta in chunk)
+        return sorted(found)
+
+    async def delete(self, path: str) -> None:
+        """Remove; a missing path is not an error."""
+        self._check_write(path)
+        try:
+            with _translated(path):
+                await obstore.delete_async(self._store, path)
+        except NotFound:
+            return
+
+    def _check_write(self, path: str) -> None:
+        _check_plain(path)
+        if self._writable is None or any(fnmatchcase(path, p) for p in self._writable):
+            return
+        raise Refused(f"this process may not write {path}")
+
+    async def _stream(self, path: str) -> AsyncIterator[bytes]:
+        with _translated(path):
+            found = await obstore.get_async(self._store, path)
+            async for part in found.stream(min_chunk_size=_CHUNK):
+                yield bytes(part)
+
+
+class Cache:
+    """Verified copies of remote blobs under `folder`, at most about `limit` bytes in all."""
+
+    def __init__(self, *, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._verified: dict[str, str] = {}
+
+    async def obtain(self, ref: Ref, parts: AsyncIterator[bytes]) -> Path:
+        """The copy of `ref`; `parts` is read only if there is none. Raises Corrupt."""
+        path = self._folder / ref.path
+        if await asyncio.to_thread(self._holds, ref, path):
+            os.utime(path)
+            return path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        await _write_verified(ref, path, parts)
+        self._verified[ref.path] = ref.digest
+        await asyncio.to_thread(self._trim, path)
+        return path
+
+    def _holds(self, ref: Ref, path: Path) -> bool:
+        if not path.is_file() or path.stat().st_size != ref.size:
+            return False
+        if self._verified.get(ref.path) != ref.digest:
+            self._verified[ref.path] = _file_digest(path)[0]
+        return self._verified[ref.path] == ref.digest
+
+    def _trim(self, keep: Path) -> None:
+        """Drop the copies used longest ago until the rest fits, never the one just made."""
+        files = [(path, path.stat()) for path in self._folder.rglob("*") if path.is_file()]
+        files.sort(key=lambda item: item[1].st_mtime)
+        excess = sum(stat.st_size for _, stat in files) - self._limit
+        for path, stat in files:
+            if excess <= 0:
+                return
+            if path != keep:
+                path.unlink(missing_ok=True)
+                excess -= stat.st_size
+
+
+async def _write_verified(ref: Ref, path: Path, parts: AsyncIterator[bytes]) -> None:
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    hasher = hashlib.sha256()
+    try:
+        with partial.open("wb") as file:
+            async for part in parts:
+                hasher.update(part)
+                file.write(part)
+        if hasher.hexdigest() != ref.digest:
+            raise Corrupt(f"{ref.path} is not what its reference names: digest differs")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except AlreadyExistsError:
+        raise
+    except FileNotFoundError:
+        raise NotFound(f"no blob {path}") from None
+    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
+        raise Permanent(f"blob store denies {path}: {_first_line(error)}") from None
+    except (BaseError, OSError) as error:
+        raise Temporary(f"blob store failed at {path}: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _check_plain(path: str) -> None:
+    if not _PLAIN.fullmatch(path) or ".." in path.split("/"):
+        raise Refused(f"not a blob path: {path!r}")
+
+
+def _open_folder(root: Path) -> LocalStore:
+    try:
+        return LocalStore(prefix=root, mkdir=True)
+    except (BaseError, OSError, ValueError) as error:
+        detail = f"cannot use {root} as blob store: {_first_line(error)}"
+        raise Refused(detail, field="EBBTIDE_BLOBS_URL") from None
+
+
+def _open_remote(url: str) -> ObjectStore:
+    try:
+        return from_url(
+            url,
+            client_options={"timeout": timedelta(seconds=_REQUEST_SECONDS)},
+            retry_config={"retry_timeout": timedelta(seconds=4 * _REQUEST_SECONDS)},
+        )
+    except (BaseError, ValueError) as error:
+        detail = f"cannot open blob store {url}: {_first_line(error)}"
+        raise Refused(detail, field="EBBTIDE_BLOBS_URL") from None
+
+
+def _sync_to_disk(path: Path) -> None:
+    for target in (path, path.parent):
+        handle = os.open(target, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+async def _digest(data: bytes) -> str:
+    if len(data) <= _CHUNK:
+        return hashlib.sha256(data).hexdigest()
+    return await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
+
+
+def _file_digest(path: Path) -> tuple[str, int]:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
+    except FileNotFoundError:
+        raise NotFound(f"no file {path}") from None

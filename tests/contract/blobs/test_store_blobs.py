@@ -1,0 +1,93 @@
+"""What only the real stores have: folders on disk, cached copies, rights."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ebbtide import rights
+from ebbtide.adapters.blobs import open_blobs
+from ebbtide.errors import Corrupt, Refused, Temporary
+from ebbtide.ports import Blobs
+
+
+async def read_while_writing(blobs: Blobs, rounds: int) -> set[bytes]:
+    seen: set[bytes] = set()
+
+    async def write() -> None:
+        for index in range(rounds):
+            await blobs.put("a", bytes([index]) * 100_000)
+
+    async def read() -> None:
+        for _ in range(rounds):
+            data = await blobs.get("a")
+            seen.add(data[:1] if len(set(data)) == 1 and len(data) == 100_000 else b"torn")
+
+    await blobs.put("a", b"\0" * 100_000)
+    await asyncio.gather(write(), read(), read())
+    return seen
+
+
+async def test_a_reader_never_sees_half_an_object(tmp_path: Path) -> None:
+    assert b"torn" not in await read_while_writing(open_blobs(f"file://{tmp_path}"), rounds=100)
+
+
+async def test_local_gives_the_object_itself_on_a_folder(tmp_path: Path) -> None:
+    blobs = open_blobs(f"file://{tmp_path}")
+    ref = await blobs.put("policies/1/model", b"weights")
+    assert await blobs.local(ref) == tmp_path / "policies/1/model"
+
+
+async def test_local_refuses_an_object_of_another_size(tmp_path: Path) -> None:
+    blobs = open_blobs(f"file://{tmp_path}")
+    ref = await blobs.put("a", b"weights")
+    await blobs.put("a", b"half")
+    with pytest.raises(Corrupt, match="has 4 bytes, not 7"):
+        await blobs.local(ref)
+
+
+async def test_a_damaged_copy_is_fetched_again(tmp_path: Path) -> None:
+    blobs = open_blobs("memory:///", cache=str(tmp_path))
+    ref = await blobs.put("a", b"weights")
+    (tmp_path / "a").write_bytes(b"rotten!")
+    assert (await blobs.local(ref)).read_bytes() == b"weights"
+
+
+async def test_copies_used_longest_ago_make_room(tmp_path: Path) -> None:
+    blobs = open_blobs("memory:///", cache=str(tmp_path), cache_bytes=250)
+    refs = [await blobs.put(f"p/{name}", bytes([name]) * 100) for name in range(5)]
+    for ref in refs:
+        await blobs.local(ref)
+    assert len(list((tmp_path / "p").iterdir())) == 2
+    assert (await blobs.local(refs[0])).read_bytes() == b"\0" * 100
+
+
+async def test_only_the_planner_may_write_the_ledger(tmp_path: Path) -> None:
+    path = "jobs/u-1/ledger/000000000000.seg"
+    for role in rights.ROLES:
+        writable = rights.blob_writes(role, "u-1")
+        blobs = open_blobs(f"file://{tmp_path}/{role}", writable=writable)
+        if role == "planner":
+            assert await blobs.put_if_absent(path, b"")
+        else:
+            with pytest.raises(Refused, match="may not write"):
+                await blobs.put_if_absent(path, b"")
+
+
+async def test_a_blocked_folder_is_temporary_and_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_bytes(b"a file where a folder should be")
+    with pytest.raises(Temporary, match="blob store failed at jobs/a") as failure:
+        await open_blobs(f"file://{tmp_path}").put("jobs/a", b"")
+    assert "\n" not in str(failure.value)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Refused, match="as blob store"):
+        open_blobs(f"file://{tmp_path}/file/store")
+
+
+@pytest.mark.parametrize("url", ["nonsense://x", "/just/a/path"])
+def test_an_unknown_url_is_refused(url: str) -> None:
+    with pytest.raises(Refused, match="cannot open blob store"):
+        open_blobs(url)
