@@ -1,7 +1,7 @@
 """Every random decision as a pure function of who it concerns (protocol.md 10).
 
 No generator with a state: the same arguments give the same bits on every machine, in any order
-and after any restart.
+and after any restart. Specified byte by byte in docs/formats.md.
 """
 
 from __future__ import annotations
@@ -36,6 +36,17 @@ def noise_key(seed: int, key: SampleKey) -> bytes:
     """
     place = struct.pack("<qqqqq", seed, key.step_issued, key.group, key.index, key.turn)
     return hashlib.sha256(b"ebbtide noise" + place).digest()[:16]
+
+
+def resume_seed(noise: bytes, start: int) -> int:
+    """Seed in [0, 2**63) for an engine with per-request seeds, from token `start` on.
+
+    Such an engine begins its own noise at position 0, so a moved sample must not use its first
+    seed again. The first 8 bytes of SHA-256("ebbtide resume" | noise | start as int64), as a
+    little-endian integer, without its lowest bit.
+    """
+    name = b"ebbtide resume" + noise + struct.pack("<q", start)
+    return int.from_bytes(hashlib.sha256(name).digest()[:8], "little") >> 1
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
