@@ -312,6 +312,7 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     generation: int = 0
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: float | None = None
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     owner_references: tuple[Owner, ...] = ()
@@ -379,8 +380,19 @@ class Cluster(Protocol):
     ) -> Resource: ...
 
     async def delete(
-        self, kind: str, namespace: str, name: str, uid: str | None = None
-    ) -> None: ...
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        uid: str | None = None,
+        grace: float | None = None,
+    ) -> None:
+        """Delete, or mark while finalizers remain.
+
+        `uid` makes it fail on another object of that name. `grace` (seconds) replaces a pod's own
+        terminationGracePeriodSeconds; a later call may shorten it.
+        """
+        ...
 
     def logs(
         self, namespace: str, pod: str, tail: int | None, follow: bool

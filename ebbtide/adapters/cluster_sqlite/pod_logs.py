@@ -1,0 +1,87 @@
+"""Logs of pods as files that outlive them: one file a pod, one older file beside it."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from ebbtide.ports import Clock
+
+FOLLOW_SECONDS = 0.2
+
+
+def log_file(root: Path, namespace: str, pod: str) -> Path:
+    """Where the log of a pod lies; names are checked by the object store."""
+    return root / namespace / f"{pod}.log"
+
+
+def older_file(path: Path) -> Path:
+    """Where the part before the last rotation lies."""
+    return path.with_name(f"{path.name}.1")
+
+
+def read_lines(path: Path, tail: int | None) -> list[bytes]:
+    """The last `tail` lines, or all, without line ends; the older file counts too."""
+    kept: deque[bytes] = deque(maxlen=tail)
+    for part in (older_file(path), path):
+        if part.exists():
+            with part.open("rb") as file:
+                kept.extend(line.rstrip(b"\n") for line in file)
+    return list(kept)
+
+
+async def follow_lines(
+    path: Path, *, tail: int | None, clock: Clock, ended: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    """The last lines, then new ones as they come until `ended`; a rotation is followed."""
+    before = _read_from(older_file(path), 0)
+    now = _read_from(path, 0)
+    at = len(now)
+    *lines, rest = (before + now).split(b"\n")
+    for line in lines[-tail:] if tail else [] if tail == 0 else lines:
+        yield line
+    while True:
+        over = await ended()
+        fresh, at = _fresh(path, at)
+        *lines, rest = (rest + fresh).split(b"\n")
+        for line in lines:
+            yield line
+        if over and not fresh:
+            break
+        await clock.sleep(FOLLOW_SECONDS)
+    if rest:
+        yield rest
+
+
+def _fresh(path: Path, at: int) -> tuple[bytes, int]:
+    size = path.stat().st_size if path.exists() else 0
+    at = 0 if size < at else at
+    fresh = _read_from(path, at)
+    return fresh, at + len(fresh)
+
+
+def rotate(path: Path, limit: int) -> bool:
+    """Move what the file holds to the older file once it exceeds `limit` bytes.
+
+    The writer keeps its descriptor (O_APPEND), so the content is copied until nothing new came
+    and the file is then cut to nothing, as logrotate's copytruncate does.
+    """
+    if not path.exists() or path.stat().st_size <= limit:
+        return False
+    copied = 0
+    with older_file(path).open("wb") as older:
+        while fresh := _read_from(path, copied):
+            older.write(fresh)
+            copied += len(fresh)
+        os.truncate(path, 0)
+    return True
+
+
+def _read_from(path: Path, at: int) -> bytes:
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        file.seek(at)
+        return file.read()
