@@ -1,0 +1,1 @@
+"""The computing half of a rank: sharded model, loss, optimiser, checkpoints. Needs torch."""

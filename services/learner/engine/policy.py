@@ -1,0 +1,131 @@
+"""A causal language model, sharded over the gang (FSDP2), that scores chosen tokens.
+
+The forward pass runs whole sequences without an attention mask: padding is on the right and
+attention is causal, so no real position sees it. Only the selected positions reach the
+output layer, the most expensive one for large vocabularies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from transformers import AutoModelForCausalLM
+
+from ebbtide.engines.publication import tied_names
+from ebbtide.errors import Refused
+from services.learner.engine.gang import Gang
+
+WHOLE_BELOW = 16_000_000
+"""Parameters up to which the model is one unit: gathered once per update, not per layer."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Over N selected positions, float32.
+
+    `logprobs`: of the targets, after temperature; `entropy`: nats, without gradient.
+    """
+
+    logprobs: torch.Tensor
+    entropy: torch.Tensor
+
+
+class Policy:
+    """`module` is the transformers model, already sharded; `aliases` its tied names."""
+
+    def __init__(self, module: torch.nn.Module, *, aliases: dict[str, str], small: bool) -> None:
+        self.module = module
+        self.aliases = aliases
+        self._small = small
+        self._where: torch.Tensor | None = None
+        head = cast("Any", module).get_output_embeddings()
+        head.register_forward_pre_hook(self._select)
+
+    def score(
+        self,
+        tokens: torch.Tensor,
+        where: torch.Tensor,
+        targets: torch.Tensor,
+        *,
+        temperature: float,
+    ) -> Scored:
+        """Score `targets` at the flattened positions `where` of `tokens` (rows, width)."""
+        self._where = where
+        logits = self.module(input_ids=tokens, use_cache=False).logits[0].float() / temperature
+        normaliser = torch.logsumexp(logits, dim=-1)
+        chosen = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        return Scored(chosen - normaliser, _entropy(logits.detach(), normaliser.detach()))
+
+    @contextmanager
+    def accumulating(self, *, last: bool) -> Iterator[None]:
+        """Around one micro-batch: a small model meets the other ranks only in the `last`."""
+        sharded = cast("FSDPModule", self.module)
+        if self._small:
+            sharded.set_requires_gradient_sync(last)
+            sharded.set_reshard_after_backward(last)
+        sharded.set_is_last_backward(last)
+        yield
+
+    def _select(self, _head: torch.nn.Module, args: tuple[Any, ...]) -> tuple[torch.Tensor]:
+        hidden = args[0]
+        assert self._where is not None
+        return (hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._where).unsqueeze(0),)
+
+
+def load_policy(folder: Path, gang: Gang, *, mixed_precision: bool, frozen: bool = False) -> Policy:
+    """Read a Hugging Face folder in float32 and shard it; dropout is off, always.
+
+    Sampling had no dropout, so a ratio of probabilities with dropout would not be one.
+    """
+    model = _read(folder)
+    model.eval().requires_grad_(not frozen)
+    aliases = tied_names(model)
+    small = sum(p.numel() for p in model.parameters()) < WHOLE_BELOW
+    _shard(model.to(gang.device), gang, small=small, mixed=mixed_precision)
+    return Policy(model, aliases=aliases, small=small)
+
+
+def _read(folder: Path) -> Any:
+    if not (folder / "config.json").is_file():
+        raise Refused(f"no config.json in {folder}: not a model folder", field="/model/uri")
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise Refused(f"{folder} cannot be loaded: {error}", field="/model/uri") from error
+
+
+def _shard(model: Any, gang: Gang, *, small: bool, mixed: bool) -> None:
+    precision = MixedPrecisionPolicy()
+    if mixed and _has_bfloat16(gang.device):
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    layers = [] if small else [m for m in model.modules() if _is_layer(model, m)]
+    for unit in [*layers, model]:
+        sharded = fully_shard(
+            unit, mesh=gang.mesh, mp_policy=precision, reshard_after_forward=not small
+        )
+        # Losses are normalised by global denominators, so gradients are summed; gloo can only
+        # sum, and a plain sum is also what makes one rank and many agree.
+        sharded.set_gradient_divide_factor(1.0)
+        sharded.set_force_sum_reduction_for_comms(True)
+
+
+def _is_layer(model: Any, module: torch.nn.Module) -> bool:
+    return type(module).__name__ in (model._no_split_modules or ())  # noqa: SLF001
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+@torch.no_grad()
+def _entropy(logits: torch.Tensor, normaliser: torch.Tensor) -> torch.Tensor:
+    """H = log Z - sum p * logit, in nats."""
+    return normaliser - torch.softmax(logits, dim=-1).mul_(logits).sum(dim=-1)

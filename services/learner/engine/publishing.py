@@ -1,0 +1,103 @@
+"""From sharded parameters to a publication on disk: what actors load, and an export."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from transformers import AutoConfig
+
+from ebbtide.engines.publication import write_publication
+from ebbtide.wire import PolicyIndex, pack_floats, pack_ints
+from services.learner.engine.gang import Gang
+from services.learner.engine.policy import Policy
+
+PROBE_TOKENS = 32
+_TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a publication holds: full tensors (rank 0 alone) and the probe (every rank)."""
+
+    tensors: Mapping[str, torch.Tensor]
+    aliases: Mapping[str, str]
+    probe_tokens: bytes
+    probe_logprobs: bytes
+
+
+def collect(policy: Policy, gang: Gang, *, dtype: torch.dtype) -> Content:
+    """Gather the parameters and score the probe; all ranks call it together."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    full: dict[str, Any] = get_model_state_dict(policy.module, options=options)
+    tokens = probe(policy.module)
+    return Content(
+        tensors={name: tensor.to(dtype) for name, tensor in full.items()},
+        aliases=policy.aliases,
+        probe_tokens=pack_ints(tokens.numpy()),
+        probe_logprobs=pack_floats(_score(policy, tokens, gang).cpu().numpy()),
+    )
+
+
+def probe(module: torch.nn.Module) -> torch.Tensor:
+    """Return a fixed prompt spread over the vocabulary, shape (PROBE_TOKENS,)."""
+    config: Any = module.config
+    size = int(config.get_text_config().vocab_size)
+    return torch.arange(1, PROBE_TOKENS + 1) * 7919 % size
+
+
+@torch.no_grad()
+def _score(policy: Policy, tokens: torch.Tensor, gang: Gang) -> torch.Tensor:
+    row = tokens.to(gang.device)
+    where = torch.arange(len(row) - 1, device=gang.device)
+    return policy.score(row.unsqueeze(0), where, row[1:], temperature=1.0).logprobs
+
+
+def write_content(
+    folder: Path, content: Content, skeleton: Path, *, version: int, attempt: int
+) -> PolicyIndex:
+    """Write everything but the index's own upload into the new `folder` (rank 0).
+
+    `skeleton`: the folder with config and tokenizer that `write_skeleton` made.
+    """
+    shutil.copytree(skeleton, folder)
+    return write_publication(
+        folder,
+        content.tensors,
+        content.aliases,
+        policy_n=version,
+        attempt=attempt,
+        probe_tokens=content.probe_tokens,
+        probe_logprobs=content.probe_logprobs,
+    )
+
+
+def write_skeleton(
+    folder: Path, *, model: Path, tokenizer: Path, chat_template: str | None, dtype: torch.dtype
+) -> None:
+    """Collect in the new `folder` what makes weights a Hugging Face export."""
+    folder.mkdir(parents=True)
+    config = AutoConfig.from_pretrained(model, local_files_only=True)
+    config.dtype = dtype
+    config.save_pretrained(folder)
+    wanted = [model / "generation_config.json", *(tokenizer / name for name in _TOKENIZER)]
+    for path in wanted:
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+    if chat_template is not None:
+        (folder / "chat_template.jinja").write_text(chat_template)

@@ -1,0 +1,164 @@
+"""Laws of the update: what it must equal, whatever the layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from services.learner.core.samples import pad
+from services.learner.engine.gang import Gang
+from tests.unit.learner.gangs import Parts, lay, run_ranks, samples
+
+AGGREGATIONS = ("token-mean", "sequence-mean", "dr-grpo")
+
+
+def close(a: dict[str, np.ndarray], b: dict[str, np.ndarray], limit: float = 1e-5) -> bool:
+    scale = max(float(np.abs(v).max()) for v in a.values())
+    return a.keys() == b.keys() and all(np.abs(a[k] - b[k]).max() <= limit * scale for k in a)
+
+
+def gradient_of(gang: Gang, model: Path, *, limit: int, aggregation: str) -> dict[str, np.ndarray]:
+    parts = Parts(gang, model, algorithm={"kl_coefficient": 0.1})
+    batches = lay(samples(24, aggregation=aggregation), limit=limit)
+    parts.grpo.gradient(batches, [torch.from_numpy(b.rollout) for b in batches])
+    return parts.gradients()
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_micro_batch_size_does_not_change_the_gradient(
+    gang: Gang, model: Path, aggregation: str
+) -> None:
+    whole = gradient_of(gang, model, limit=10_000, aggregation=aggregation)
+    for limit in (1, 40, 200):
+        assert close(whole, gradient_of(gang, model, limit=limit, aggregation=aggregation))
+
+
+def learn(gang: Gang, model: str, limit: int, steps: int = 3) -> dict[str, np.ndarray]:
+    parts = Parts(gang, Path(model), algorithm={"kl_coefficient": 0.05})
+    for step in range(steps):
+        rows = samples(23, seed=step)
+        parts.grpo.learn(lay(rows, rank=gang.rank, ranks=gang.size, limit=limit))
+    return parts.parameters()
+
+
+def test_the_same_batch_and_state_give_bit_identical_parameters(gang: Gang, model: Path) -> None:
+    first, second = learn(gang, str(model), 64), learn(gang, str(model), 64)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_two_ranks_equal_one(gang: Gang, model: Path, tmp_path: Path) -> None:
+    one = learn(gang, str(model), 64)
+    two, other = run_ranks(2, learn, tmp_path, str(model), 64)
+    assert close(one, two)
+    assert all(np.array_equal(two[name], other[name]) for name in two)
+
+
+def test_a_rank_without_rows_joins_with_a_dummy(gang: Gang, model: Path, tmp_path: Path) -> None:
+    one = run_ranks(2, learn_one_row, tmp_path, str(model))
+    assert close(one[0], learn_one_row(gang, str(model)))
+
+
+def learn_one_row(gang: Gang, model: str) -> dict[str, np.ndarray]:
+    parts = Parts(gang, Path(model))
+    parts.grpo.learn(lay(samples(1), rank=gang.rank, ranks=gang.size))
+    return parts.parameters()
+
+
+def test_with_one_update_per_batch_the_ratio_is_exactly_one(gang: Gang, model: Path) -> None:
+    stats = Parts(gang, model).grpo.learn(lay(samples(12)))
+    assert stats["ratio_max"] == 1.0
+    assert stats["clip_fraction_low"] == stats["clip_fraction_high"] == 0.0
+
+
+def test_further_updates_move_the_ratio_from_the_first_ones_policy(gang: Gang, model: Path) -> None:
+    stats = Parts(gang, model, training={"updates_per_batch": 3}).grpo.learn(lay(samples(12)))
+    assert stats["ratio_max"] > 1.01
+    assert stats["clip_fraction_high"] > 0.0
+
+
+def test_advantages_raise_and_lower_probabilities(gang: Gang, model: Path) -> None:
+    parts = Parts(gang, model, training={"learning_rate": 1e-3})
+    batches = lay(samples(12), limit=10_000)
+    gains = []
+    for _ in range(2):
+        batch = batches[0]
+        scored = parts.policy.score(
+            torch.from_numpy(batch.tokens),
+            torch.from_numpy(batch.where),
+            torch.from_numpy(batch.targets),
+            temperature=1.0,
+        )
+        gains.append(float((scored.logprobs * torch.from_numpy(batch.advantages)).sum().detach()))
+        parts.grpo.learn(batches)
+    assert gains[1] > gains[0]
+
+
+def test_a_non_finite_gradient_is_skipped_and_counted(gang: Gang, model: Path) -> None:
+    parts = Parts(gang, model)
+    before = parts.parameters()
+    [batch] = lay(samples(4), limit=10_000)
+    batch.advantages[0] = np.nan
+    assert parts.grpo.learn([batch])["skipped_updates"] == 1.0
+    assert parts.optimiser.skipped == 1
+    assert all(np.array_equal(before[name], p) for name, p in parts.parameters().items())
+    assert parts.grpo.learn(lay(samples(4)))["skipped_updates"] == 0.0
+
+
+def poisoned(gang: Gang, model: str) -> tuple[int, bool]:
+    parts = Parts(gang, Path(model))
+    before = parts.parameters()
+    batches = lay(samples(8), rank=gang.rank, ranks=2, limit=10_000)
+    if gang.rank == 1:
+        batches[0].advantages[0] = np.inf
+    parts.grpo.learn(batches)
+    after = parts.parameters()
+    return parts.optimiser.skipped, all(np.array_equal(before[n], after[n]) for n in before)
+
+
+def test_all_ranks_skip_when_one_has_a_non_finite_loss(model: Path, tmp_path: Path) -> None:
+    assert run_ranks(2, poisoned, tmp_path, str(model)) == [(1, True), (1, True)]
+
+
+def test_log_probabilities_are_after_temperature(gang: Gang, model: Path) -> None:
+    parts = Parts(gang, model)
+    batch = pad(samples(3))
+    arrays = (torch.from_numpy(a) for a in (batch.tokens, batch.where, batch.targets))
+    tokens, where, targets = arrays
+    scored = parts.policy.score(tokens, where, targets, temperature=0.6)
+    parts.policy._where = torch.arange(tokens.numel())
+    logits = parts.policy.module(input_ids=tokens).logits[0].detach()
+    expected = torch.log_softmax(logits / 0.6, -1)[where, targets]
+    assert torch.allclose(scored.logprobs.detach(), expected, atol=1e-5)
+    entropy = torch.distributions.Categorical(logits=logits[where] / 0.6).entropy()
+    assert torch.allclose(scored.entropy, entropy, atol=1e-4)
+
+
+def test_padding_does_not_change_a_log_probability(gang: Gang, model: Path) -> None:
+    parts = Parts(gang, model)
+    rows = samples(6)
+    together = _score(parts, rows)
+    alone = torch.cat([_score(parts, [row]) for row in rows])
+    assert torch.allclose(together, alone, atol=1e-5)
+
+
+def _score(parts: Parts, rows: list) -> torch.Tensor:
+    batch = pad(rows)
+    arrays = (torch.from_numpy(a) for a in (batch.tokens, batch.where, batch.targets))
+    return parts.policy.score(*arrays, temperature=1.0).logprobs.detach()
+
+
+def test_the_mismatch_is_measured_against_the_engines_record(gang: Gang, model: Path) -> None:
+    parts = Parts(gang, model, training={"learning_rate": 0.0})
+    [batch] = lay(samples(8), limit=10_000)
+    batch.rollout[:] = _score(parts, samples(8)).numpy()
+    same = parts.grpo.learn([batch])
+    assert same["mismatch_kl"] < 1e-6
+    assert same["mismatch_correlation"] > 0.999
+    assert same["mismatch_ess"] > 0.999
+    batch.rollout[0] -= 3.0
+    off = parts.grpo.learn([batch])
+    assert off["mismatch_ratio_max"] == pytest.approx(np.exp(3.0), rel=1e-3)
+    assert off["mismatch_ess"] < 0.9
