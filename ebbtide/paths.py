@@ -57,6 +57,11 @@ def manifests(uid: str, n_attempt: int) -> str:
     return f"{attempt(uid, n_attempt)}manifests/"
 
 
+def step_of(path: str) -> int:
+    """The step number that ends the path of a batch, a manifest or a planner state."""
+    return int(path.rpartition("/")[2].partition(".")[0])
+
+
 def planner_state(uid: str, n_attempt: int, step: int) -> str:
     """The planner's part of a checkpoint."""
     return f"{attempt(uid, n_attempt)}planner/{step:08d}.msgpack"
