@@ -57,6 +57,9 @@ class ReasoningGymSource(Model):
         max_length=4096,
         description="Prompt text; {question} is replaced by the task's question.",
     )
+    conversational: bool = Field(
+        False, description="The prompt is a user's message for the chat template, not plain text."
+    )
 
 
 Source = Annotated[FileSource | ReasoningGymSource, Field(discriminator="type")]

@@ -1,0 +1,1 @@
+"""The demonstration: its model, tokenizer and data, and the run that `make demo` shows."""
