@@ -83,7 +83,7 @@ class Consumer(Protocol):
         """Up to `batch` deliveries; empty after `timeout` seconds without any.
 
         Never raises for a lost broker: it waits, and makes stream and consumer again if the
-        broker came back empty.
+        broker came back empty. Raises Fenced once another holder replaced this one.
         """
         ...
 
@@ -139,12 +139,14 @@ class Bus(Protocol):
         ...
 
     async def consume(
-        self, stream: str, durable: str, subject: str, takeover: bool = False
+        self, stream: str, durable: str, subject: str, replaces: str = ""
     ) -> Consumer:
         """Open (or make) the durable pull consumer `durable` on `subject` of `stream`.
 
-        `takeover`: what an earlier holder left unacknowledged is delivered again at once,
-        and the earlier holder gets nothing any more; without it, holders share the work.
+        Holders of one durable share the work. With `replaces`, the prefix of a line of durables
+        (`streams.holders`), the new one begins where the last had everything acknowledged, so
+        that what a dead holder left comes again at once, and the earlier ones are removed.
+        Raises Fenced if one with a greater name exists.
         """
         ...
 

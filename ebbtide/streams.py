@@ -23,16 +23,20 @@ class StreamSpec(msgspec.Struct, frozen=True):
 
 
 class ConsumerSpec(msgspec.Struct, frozen=True):
-    """`ack_wait` in seconds. No delivery limit: what is not acknowledged comes again."""
+    """Times in seconds. No delivery limit: what is not acknowledged comes again.
+
+    A durable that nobody asks for `unused` seconds goes away with what it knew.
+    """
 
     stream: str
     max_ack_pending: int
     ack_wait: float
+    unused: float = 24 * 3600.0
 
 
 STREAMS = (
     StreamSpec(FACTS, ("f.>",), "limits", 1 << 30, 24 * 3600.0, 120.0),
-    StreamSpec(SCORING, ("s.>",), "workqueue", 1 << 30, 0.0, 120.0),
+    StreamSpec(SCORING, ("s.>",), "workqueue", 1 << 30, 24 * 3600.0, 120.0),
 )
 CONSUMERS = {
     FACTS: ConsumerSpec(FACTS, max_ack_pending=16384, ack_wait=30.0),
@@ -53,6 +57,21 @@ def facts(job_uid: str) -> str:
 def scoring(job_uid: str) -> str:
     """Work queue of one job's scorers."""
     return f"s.{job_uid}"
+
+
+def holders(job_uid: str) -> str:
+    """Prefix of the planner's durables on the facts of one job."""
+    return f"planner-{job_uid}-"
+
+
+def holder(job_uid: str, planner_epoch: int) -> str:
+    """The durable of one planner epoch; names rise with the epoch."""
+    return f"{holders(job_uid)}{planner_epoch:08d}"
+
+
+def scorers(job_uid: str) -> str:
+    """The durable that all scorers of one job share."""
+    return f"scorers-{job_uid}"
 
 
 def actor(job_uid: str, name: str) -> str:

@@ -128,11 +128,14 @@ class FakeBus:
         return False
 
     async def consume(
-        self, stream: str, durable: str, subject: str, takeover: bool = False
+        self, stream: str, durable: str, subject: str, replaces: str = ""
     ) -> FakeConsumer:
-        held = self.stream(stream).open(durable, subject, takeover=takeover)
         return FakeConsumer(
-            held, durable=durable, subject=subject, find=lambda: self._reachable(stream)
+            self.stream(stream).open(durable, subject, replaces=replaces),
+            durable=durable,
+            subject=subject,
+            replaces=replaces,
+            find=lambda: self._reachable(stream),
         )
 
     def _reachable(self, stream: str) -> FakeStream | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ebbtide import streams
+from ebbtide.errors import Fenced
 from ebbtide.ports import Clock, Delivery, FactMessage
 from ebbtide.streams import StreamSpec
 from ebbtide.testing.chaos import Chaos
@@ -51,14 +52,17 @@ class FakeStream:
         fact = self.messages.pop(number, None)
         self._bytes -= len(fact.data) if fact else 0
 
-    def open(self, durable: str, subject: str, *, takeover: bool = False) -> Durable:
-        """The durable, made if need be; a takeover starts it anew at its floor."""
-        known = self._durables.get(durable)
-        if known is None or takeover:
-            floor = known.floor if known else 0
+    def open(self, durable: str, subject: str, *, replaces: str = "") -> Durable:
+        """The durable, made if need be; it takes over from those that it replaces."""
+        line = [name for name in self._durables if replaces and name.startswith(replaces)]
+        if any(name > durable for name in line):
+            raise Fenced(f"{max(line)} has replaced {durable}")
+        if durable not in self._durables:
+            floor = max((self._durables[name].floor for name in line), default=0)
             self._durables[durable] = Durable(self, subject, floor=floor)
-        if known is not None and takeover:
-            known.superseded = True
+        for name in line:
+            if name != durable:
+                self._durables.pop(name).superseded = True
         self.wake()
         return self._durables[durable]
 
@@ -100,7 +104,7 @@ class Durable:
 
     def take(self, batch: int) -> list[FakeDelivery]:
         """What can be delivered now: overdue messages first, then new ones."""
-        if self.superseded or self.lost:
+        if self.lost:
             return []
         now = self.stream.clock.now()
         numbers = [n for n, at in sorted(self._pending.items()) if at <= now][:batch]
@@ -176,10 +180,12 @@ class FakeConsumer:
         *,
         durable: str,
         subject: str,
+        replaces: str,
         find: Callable[[], FakeStream | None],
     ) -> None:
         self._name = durable
         self._subject = subject
+        self._replaces = replaces
         self._find = find
         self._held = held
         self._given: list[FakeDelivery] = []
@@ -216,8 +222,10 @@ class FakeConsumer:
         stream = self._find()
         if stream is None:
             return []
+        if self._held.superseded:
+            raise Fenced(f"{self._name} was replaced by a later holder")
         if self._held.lost:
-            self._held = stream.open(self._name, self._subject)
+            self._held = stream.open(self._name, self._subject, replaces=self._replaces)
         taken = self._held.take(batch)
         self._given = [given for given in self._given if not given.settled] + taken
         return taken
@@ -227,7 +235,7 @@ class FakeConsumer:
         if stream is None:
             await asyncio.sleep(_RETRY_SECONDS)
             return
-        due = None if self._held.superseded else self._held.next_due()
+        due = self._held.next_due()
         pause = None if due is None else max(due - stream.clock.now(), 0.0)
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
