@@ -1,0 +1,247 @@
+"""What the REST API answers, typed.
+
+The gateway documents itself with these, the client parses into them. Unknown fields are kept
+out, so an older client reads a newer gateway.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+JobState = Literal[
+    "Pending", "Starting", "Running", "Draining", "Suspended", "Complete", "Failed", "Cancelled"
+]
+TERMINAL = frozenset({"Complete", "Failed", "Cancelled"})
+
+
+class ApiModel(BaseModel):
+    """Base of all answers: frozen, camelCase on the wire."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class FieldError(ApiModel):
+    """One field that is wrong."""
+
+    pointer: str = Field(description="RFC 6901 JSON pointer into what was sent.")
+    detail: str = Field(description="What is wrong, and what would be right.")
+
+
+class ProblemDocument(ApiModel):
+    """RFC 9457."""
+
+    type: str = Field(description="Stable URI of the kind of problem.")
+    title: str = Field(description="The kind in words.")
+    status: int = Field(description="HTTP status.")
+    detail: str = Field("", description="What went wrong this time.")
+    instance: str = Field("", description="Path of the request.")
+    request_id: str = Field("", description="Also in the header X-Request-Id and in the logs.")
+    errors: list[FieldError] = Field(default_factory=list, description="All fields at fault.")
+
+
+class JobMetadata(ApiModel):
+    """Metadata of a stored job."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = Field("", description="Also the ETag.")
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class Job(ApiModel):
+    """The job object as it is stored, and its state in one word."""
+
+    api_version: str
+    kind: Literal["RLHFJob"]
+    metadata: JobMetadata
+    spec: dict[str, Any] = Field(description="RLHFJobSpec with defaults filled in.")
+    status: dict[str, Any] = Field(default_factory=dict, description="Conditions, progress, cost.")
+    state: JobState = Field(description="Computed from the conditions.")
+    reason: str = Field("", description="Reason of the condition that decides the state.")
+    message: str = Field("", description="Its message.")
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.metadata.name
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing more will happen to the job."""
+        return self.state in TERMINAL
+
+
+class JobList(ApiModel):
+    """One page of jobs, newest first."""
+
+    items: list[Job]
+    next: str | None = Field(None, description="Cursor of the next page; null at the end.")
+
+
+class Remark(ApiModel):
+    """Not wrong, but worth knowing."""
+
+    pointer: str
+    detail: str
+
+
+class Validation(ApiModel):
+    """Answer to a dry run of a valid job."""
+
+    valid: Literal[True] = True
+    name: str = Field(description="Name that the job would get.")
+    warnings: list[Remark] = Field(default_factory=list)
+
+
+class Event(ApiModel):
+    """Something that happened to a job. Give `id` as `after`, or as Last-Event-ID, to go on."""
+
+    id: str
+    type: Literal["state", "step", "progress", "end"]
+    time: str = Field("", description="RFC 3339; empty where it is not known.")
+    reason: str = ""
+    message: str = ""
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class EventList(ApiModel):
+    """Events after a cursor. `next` may be asked again later: it never ends before the job."""
+
+    items: list[Event]
+    next: str
+
+
+class LogLine(ApiModel):
+    """One line of one pod."""
+
+    pod: str
+    role: str
+    number: int = Field(description="From 1, within the pod.")
+    text: str
+
+
+class LogList(ApiModel):
+    """Lines grouped by pod, in pod order."""
+
+    items: list[LogLine]
+    pods: list[str] = Field(description="Every pod that the filter matches, also ended ones.")
+
+
+class Metrics(ApiModel):
+    """Step reports (ebbtide.reports.StepReport), in step order."""
+
+    items: list[dict[str, Any]]
+    next: str | None = None
+
+
+class CostPart(ApiModel):
+    """Seconds and money of one role (and one cause)."""
+
+    role: str
+    cause: str
+    seconds: float
+    cost: float | None = Field(None, description="null: the price is not known.")
+
+
+class CostReport(ApiModel):
+    """The operator's held time joined with the planner's causes.
+
+    Held time that no cause explains is the cause `unattributed`.
+    """
+
+    currency: str
+    total: float | None = Field(None, description="null: some price is not known.")
+    known: float = Field(description="Cost of what has a price.")
+    held_seconds: float
+    unpriced_seconds: float = Field(description="Held without a known price.")
+    over_attributed_seconds: float = Field(
+        0.0, description="Caused beyond what was held: should be 0."
+    )
+    by_role: dict[str, float | None]
+    by_cause: dict[str, float | None]
+    parts: list[CostPart]
+
+
+class Checkpoint(ApiModel):
+    """One committed checkpoint."""
+
+    step: int
+    attempt: int
+    policy_version: int
+    policy_digest: str
+    policy_path: str = Field(description="Folder of the policy in Hugging Face format.")
+    manifest: str = Field(description="Path of the manifest in the blob store.")
+    parent: str | None = None
+    data_cursor: int = 0
+    counters: dict[str, float] = Field(default_factory=dict)
+
+
+class CheckpointList(ApiModel):
+    """Checkpoints, newest first."""
+
+    items: list[Checkpoint]
+
+
+class ScorePart(ApiModel):
+    """One component of a reward."""
+
+    name: str
+    value: float
+    weighted: float
+
+
+class SampleScore(ApiModel):
+    """value, invalid or error; pending while there is none."""
+
+    kind: Literal["value", "invalid", "error", "pending"]
+    total: float | None = None
+    parts: list[ScorePart] = Field(default_factory=list)
+    fault: str = ""
+    why: str = ""
+
+
+class VersionSpan(ApiModel):
+    """Tokens [start, end) were drawn from this policy."""
+
+    start: int
+    end: int
+    version: int
+    digest: str
+
+
+class Sample(ApiModel):
+    """One accepted rollout, as read from the ledger and its blob."""
+
+    step: int
+    group: int
+    index: int
+    turn: int = 0
+    purpose: Literal["train", "eval"]
+    prompt_id: str
+    prompt: str
+    response: str
+    n_tokens: int
+    finish: str
+    score: SampleScore
+    advantage: float | None = Field(None, description="null: not in the batch.")
+    versions: list[VersionSpan]
+    actor: str
+    dispatch: str = Field(description="attempt.epoch.sequence")
+
+
+class SampleList(ApiModel):
+    """Samples of one step in key order."""
+
+    step: int
+    items: list[Sample]
+    next: str | None = None

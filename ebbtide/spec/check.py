@@ -1,0 +1,123 @@
+"""Checks a job document against the schema: all faults at once, each with a JSON pointer.
+
+The gateway and the offline check of the CLI use it, so both say the same words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from ebbtide.errors import Refused
+from ebbtide.spec.job import RLHFJob
+
+MAX_FAULTS = 100
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that is wrong. `pointer` is an RFC 6901 JSON pointer into the document."""
+
+    pointer: str
+    detail: str
+
+
+class Invalid(Refused):
+    """The document is not a job; `faults` says all that is wrong with it."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__(_summary(faults), field=faults[0].pointer)
+        self.faults = tuple(faults)
+
+
+def check(document: Any) -> RLHFJob:
+    """The job that `document` (plain JSON values) describes; raises Invalid."""
+    if not isinstance(document, dict):
+        raise Invalid([Fault("", "a job is an object with apiVersion, kind, metadata and spec")])
+    try:
+        # As JSON, because strict mode takes a list for a tuple only there.
+        return RLHFJob.model_validate_json(json.dumps(document))
+    except ValidationError as error:
+        raise Invalid(faults(error, document)) from None
+
+
+def dump(job: RLHFJob) -> dict[str, Any]:
+    """The job as JSON values with every default filled in, as the API server would store it.
+
+    A field that is unset is left out, unless null differs from its default.
+    """
+    found: dict[str, Any] = _plain(job)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields.items()
+        shown = ((field, getattr(value, name)) for name, field in fields)
+        return {f.alias: _plain(v) for f, v in shown if v is not None or f.default is not None}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def faults(error: ValidationError, document: Any) -> list[Fault]:
+    """Pydantic's errors in our words, in document order, without values (they may be secret)."""
+    listed = error.errors(include_url=False, include_input=False, include_context=False)
+    found = [
+        (
+            item["type"],
+            Fault(pointer(item["loc"], document, missing=item["type"] == "missing"), _words(item)),
+        )
+        for item in listed[:MAX_FAULTS]
+    ]
+    return [fault for kind, fault in found if not _follows(kind, fault, found)]
+
+
+def _follows(kind: str, fault: Fault, found: Sequence[tuple[str, Fault]]) -> bool:
+    """A list is called too short only because its items are wrong: the items say it better."""
+    inside = f"{fault.pointer}/"
+    return kind == "too_short" and any(other.pointer.startswith(inside) for _, other in found)
+
+
+def pointer(loc: Sequence[int | str], document: Any, *, missing: bool = False) -> str:
+    """JSON pointer of a pydantic location.
+
+    Locations also name the chosen branch of a union; what does not exist in the document is
+    such a name, unless it is the last part of a missing field.
+    """
+    parts: list[str] = []
+    here = document
+    for position, part in enumerate(loc):
+        if _has(here, part):
+            here = here[part]
+            parts.append(_escape(part))
+        elif missing and position == len(loc) - 1:
+            parts.append(_escape(part))
+    return "".join(f"/{part}" for part in parts)
+
+
+def _has(here: Any, part: int | str) -> bool:
+    if isinstance(here, Mapping):
+        return part in here
+    return isinstance(here, list) and isinstance(part, int) and part < len(here)
+
+
+def _escape(part: int | str) -> str:
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def _words(item: Any) -> str:
+    if item["type"] == "missing":
+        return "is required"
+    if item["type"] == "extra_forbidden":
+        return "is not a known field"
+    text: str = item["msg"].removeprefix("Value error, ")
+    return text[:1].lower() + text[1:] if text.startswith(("Input", "String", "List")) else text
+
+
+def _summary(found: Sequence[Fault]) -> str:
+    first = f"{found[0].pointer or 'the document'} {found[0].detail}"
+    return first if len(found) == 1 else f"{first} (and {len(found) - 1} more)"

@@ -1,0 +1,108 @@
+"""The gateway's shell: wires routes to the ports and puts the edge around them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp
+
+from ebbtide.errors import EbbtideError
+from ebbtide.logs import Log
+from ebbtide.metrics import render
+from ebbtide.ports import Blobs, Clock, Cluster
+from ebbtide.tokens import Known
+from services.gateway.app import documents, preflight, problems
+from services.gateway.app.artifacts import ArtifactRoutes
+from services.gateway.app.edge import BodyLimit, Figures, Gate, Outer
+from services.gateway.app.events import EventRoutes
+from services.gateway.app.jobs import JobRoutes
+from services.gateway.app.logs import LogRoutes
+from services.gateway.app.parts import KIND, Parts
+from services.gateway.app.sse import Streams
+from services.gateway.core.limits import Buckets
+from services.gateway.settings import GatewaySettings
+
+VERSION = "1"
+_READY_SECONDS = 5.0
+
+
+def build(
+    *,
+    settings: GatewaySettings,
+    cluster: Cluster,
+    blobs: Blobs,
+    clock: Clock,
+    registry: CollectorRegistry,
+    log: Log,
+    known: Sequence[Known] | None,
+    closing: asyncio.Event,
+) -> ASGIApp:
+    """The whole application. `known`: accepted tokens, None to serve everybody."""
+    parts = Parts(settings=settings, cluster=cluster, blobs=blobs, clock=clock, closing=closing)
+    inner = routes(parts, registry)
+    buckets = Buckets(rate=settings.rate_per_second, burst=settings.rate_burst)
+    limited = BodyLimit(inner, limit=settings.max_body_bytes)
+    gated = Gate(limited, known=known, buckets=buckets, clock=clock)
+    return Outer(gated, figures=Figures(registry), clock=clock, log=log)
+
+
+def routes(parts: Parts, registry: CollectorRegistry) -> FastAPI:
+    """The routes without the edge: what the OpenAPI document describes."""
+    app = FastAPI(
+        title="ebbtide", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    streams = Streams(parts.settings.max_streams)
+    look = partial(preflight.look, paths=parts.settings.check_paths)
+    # Installed one by one on the app's own router: a nested router hides its routes' methods.
+    JobRoutes(parts=parts, preflight=look).install(app.router)
+    EventRoutes(parts=parts, streams=streams).install(app.router)
+    LogRoutes(parts=parts, streams=streams).install(app.router)
+    ArtifactRoutes(parts=parts).install(app.router)
+    _add_probes(app, parts, registry)
+    problems.install(app)
+    described: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not described:
+            described.update(documents.document(app))
+        return described
+
+    app.openapi = openapi  # type: ignore[method-assign] # FastAPI's own way to extend it
+    return app
+
+
+def _add_probes(app: FastAPI, parts: Parts, registry: CollectorRegistry) -> None:
+    async def healthz() -> Response:
+        """The process turns."""
+        return JSONResponse({"ok": True})
+
+    async def readyz() -> Response:
+        """The object store answers and the process is not draining."""
+        complaint = "draining" if parts.closing.is_set() else await _complaint(parts)
+        return JSONResponse(
+            {"ok": not complaint, "complaint": complaint}, status_code=503 if complaint else 200
+        )
+
+    async def metrics() -> Response:
+        """Prometheus metrics of this process."""
+        body, media_type = render(registry)
+        return Response(body, headers={"Content-Type": media_type})
+
+    app.add_api_route("/healthz", healthz, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/readyz", readyz, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
+
+
+async def _complaint(parts: Parts) -> str:
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            await parts.cluster.list(KIND, parts.settings.namespace, {"none": "none"})
+    except (EbbtideError, TimeoutError) as error:
+        return f"the object store does not answer: {error or 'no answer in time'}"
+    return ""

@@ -1,0 +1,176 @@
+"""Routes over what a job left in the blob store: metrics, cost, checkpoints, samples."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Query
+from starlette.responses import JSONResponse, Response
+
+from ebbtide import paths, usage
+from ebbtide.api import CheckpointList, CostReport, Metrics, SampleList
+from ebbtide.errors import NotFound
+from ebbtide.ports import Resource
+from ebbtide.usage import Usage
+from ebbtide.wire import BatchManifest, Manifest, Ref, Rollout, SampleKey, decode
+from services.gateway.app.documents import add, answers
+from services.gateway.app.histories import Histories
+from services.gateway.app.parts import JobName, Parts
+from services.gateway.app.texts import Tokenizers
+from services.gateway.core import cost, samples
+from services.gateway.core.history import StepView
+
+_AHEAD = 16
+
+Limit = Annotated[int, Query(ge=1, le=100, description="At most so many.")]
+
+
+class ArtifactRoutes:
+    """Handlers; all of them only read."""
+
+    def __init__(self, *, parts: Parts) -> None:
+        self._parts = parts
+        self._histories = Histories(blobs=parts.blobs)
+        self._tokenizers = Tokenizers(blobs=parts.blobs)
+
+    def install(self, router: APIRouter) -> None:
+        """Add the routes of this class."""
+        for handler, model in (
+            (self.get_metrics, Metrics),
+            (self.get_cost, CostReport),
+            (self.get_checkpoints, CheckpointList),
+            (self.get_samples, SampleList),
+        ):
+            noun = handler.__name__.partition("_")[2]
+            add(
+                router,
+                "GET",
+                f"/v1/jobs/{{name}}/{noun}",
+                handler,
+                answers(200, model, 400, 404, 422),
+            )
+
+    async def get_metrics(
+        self,
+        name: JobName,
+        after: Annotated[
+            int, Query(ge=-1, le=2**31, description="Only steps after this one.")
+        ] = -1,
+        limit: Annotated[int, Query(ge=1, le=1000, description="At most so many.")] = 100,
+    ) -> Response:
+        """Step reports in step order."""
+        job = await self._parts.job(name)
+        found = await self._parts.blobs.list(paths.step_reports(job.metadata.uid))
+        steps = [path for path in found if _number(path) > after]
+        chosen = steps[:limit]
+        items = [msgspec.json.decode(data) for data in await self._read_all(chosen)]
+        following = str(_number(chosen[-1])) if len(steps) > limit else None
+        return JSONResponse({"items": items, "next": following})
+
+    async def get_cost(self, name: JobName) -> Response:
+        """Held time and money by role and cause."""
+        job = await self._parts.job(name)
+        history = await self._histories.of(job.metadata.uid)
+        prices = {price["pool"]: price["perHour"] for price in job.spec.get("prices", ())}
+        currency = str(job.spec.get("currency", "USD"))
+        held = await self.usages(job)
+        return JSONResponse(cost.report(held, history.spent, prices=prices, currency=currency))
+
+    async def usages(self, job: Resource) -> list[Usage]:
+        """The operator's usage files of the job."""
+        found = await self._parts.blobs.list(paths.usages(job.metadata.uid))
+        return [usage.decode(data) for data in await self._read_all(found)]
+
+    async def get_checkpoints(self, name: JobName) -> Response:
+        """Committed checkpoints that retention has kept, newest first."""
+        uid = (await self._parts.job(name)).metadata.uid
+        refs = (await self._histories.of(uid)).checkpoints
+        items: list[dict[str, Any]] = []
+        for ref in reversed(refs.values()):
+            try:
+                data = await self._parts.blobs.fetch(ref)
+            except NotFound:
+                continue
+            items.append(_checkpoint_view(ref, decode(data, Manifest)))
+        return JSONResponse({"items": items})
+
+    async def get_samples(
+        self,
+        name: JobName,
+        step: Annotated[int | None, Query(ge=0, le=2**31, description="Default: the last.")] = None,
+        purpose: Annotated[Literal["train", "eval"] | None, Query()] = None,
+        after: Annotated[str | None, Query(max_length=512, description="Cursor.")] = None,
+        limit: Limit = 20,
+    ) -> Response:
+        """Accepted samples of one step in key order, with texts, scores and versions."""
+        job = await self._parts.job(name)
+        uid = job.metadata.uid
+        history = await self._histories.of(uid)
+        chosen_step = max(history.steps, default=0) if step is None else step
+        view = await self._histories.step(uid, chosen_step)
+        keys, following = samples.page(
+            view.keys(purpose), step=chosen_step, after=after, limit=limit
+        )
+        advantages = await self._advantages(history.frozen.get(chosen_step))
+        items = await self._sample_views(job, view, keys, advantages)
+        return JSONResponse({"step": chosen_step, "items": items, "next": following})
+
+    async def _sample_views(
+        self,
+        job: Resource,
+        view: StepView,
+        keys: list[SampleKey],
+        advantages: Mapping[SampleKey, float],
+    ) -> list[dict[str, Any]]:
+        refs = [view.ref(key) for key in keys]
+        blobs = await asyncio.gather(*(self._parts.blobs.fetch(ref) for ref in refs))
+        rollouts = [decode(data, Rollout) for data in blobs]
+        policies = {span.policy: None for rollout in rollouts for span in rollout.spans}
+        text = await self._tokenizers.decoder(job, policies)
+        return [
+            samples.view(
+                rollout,
+                decode=text,
+                purpose=view.purpose(rollout.key.group),
+                scored=view.scored.get(rollout.key),
+                advantage=advantages.get(rollout.key),
+            )
+            for rollout in rollouts
+        ]
+
+    async def _advantages(self, manifest: Ref | None) -> Mapping[SampleKey, float]:
+        if manifest is None:
+            return {}
+        try:
+            batch = decode(await self._parts.blobs.fetch(manifest), BatchManifest)
+        except NotFound:
+            return {}
+        return {row.key: row.advantage for row in batch.rows}
+
+    async def _read_all(self, wanted: list[str]) -> list[bytes]:
+        found: list[bytes] = []
+        for first in range(0, len(wanted), _AHEAD):
+            window = wanted[first : first + _AHEAD]
+            found += await asyncio.gather(*map(self._parts.blobs.get, window))
+        return found
+
+
+def _number(path: str) -> int:
+    return int(path.rpartition("/")[2].partition(".")[0])
+
+
+def _checkpoint_view(ref: Ref, manifest: Manifest) -> dict[str, Any]:
+    return {
+        "step": manifest.step,
+        "attempt": manifest.attempt,
+        "policyVersion": manifest.policy.n,
+        "policyDigest": manifest.policy.digest,
+        "policyPath": manifest.index.path.rpartition("/")[0],
+        "manifest": ref.path,
+        "parent": manifest.parent.path if manifest.parent else None,
+        "dataCursor": manifest.data_cursor,
+        "counters": {counter.name: counter.value for counter in manifest.counters},
+    }

@@ -1,0 +1,199 @@
+"""Looks at what a job names, beyond its schema: folders, files, tasks, functions.
+
+Only looks: no user code is imported and nothing is executed (a check that ran reward code at
+submission was a remote code execution elsewhere: kubernetes-platforms 4.7, thread 45).
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ebbtide.data.sources import local_path
+from ebbtide.errors import Refused
+from ebbtide.spec import FileSource, FunctionReward, ReasoningGymSource, RLHFJob, RuleReward
+from ebbtide.spec.check import Fault
+from services.gateway.app.modules import gym_tasks, unresolved
+
+_MAX_LINE = 1 << 22
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """What is wrong, and what is only worth knowing."""
+
+    faults: tuple[Fault, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+
+
+def look(job: RLHFJob, *, paths: bool) -> Findings:
+    """Findings of `job`; `paths` is off where this process does not see the learner's files."""
+    faults = [*_rewards(job), *_tasks(job)]
+    if paths:
+        faults += [*_model(job), *_data(job)]
+    return Findings(tuple(faults), tuple(_warnings(job, paths=paths)))
+
+
+def _model(job: RLHFJob) -> Iterator[Fault]:
+    model = job.spec.model
+    pointer = "/spec/model/uri"
+    folder = _path(model.uri)
+    if isinstance(folder, str):
+        yield Fault(pointer, folder)
+    elif not folder.is_dir():
+        yield Fault(pointer, f"there is no folder {folder}")
+    elif not (folder / "config.json").is_file():
+        yield Fault(pointer, f"{folder} has no config.json: it is not a Hugging Face model folder")
+    elif not any(folder.glob("*.safetensors")):
+        yield Fault(pointer, f"{folder} has no *.safetensors file")
+    yield from _tokenizer(job)
+
+
+def _tokenizer(job: RLHFJob) -> Iterator[Fault]:
+    model = job.spec.model
+    pointer = "/spec/model/tokenizerUri" if model.tokenizer_uri else "/spec/model/uri"
+    folder = _path(model.tokenizer_uri or model.uri)
+    if isinstance(folder, Path) and folder.is_dir():
+        if not any((folder / name).is_file() for name in _TOKENIZERS):
+            yield Fault(pointer, f"{folder} has no tokenizer.json")
+    elif model.tokenizer_uri:
+        yield Fault(pointer, f"there is no folder {model.tokenizer_uri}")
+
+
+def _data(job: RLHFJob) -> Iterator[Fault]:
+    for name in ("train", "eval"):
+        source = getattr(job.spec.dataset, name)
+        if isinstance(source, FileSource):
+            imitates = job.spec.algorithm.type == "sft" and name == "train"
+            yield from _files(source, f"/spec/dataset/{name}", imitates=imitates)
+
+
+def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Fault]:
+    path = _path(source.uri)
+    if isinstance(path, str):
+        yield Fault(f"{pointer}/uri", path)
+        return
+    if source.type == "hf":
+        if not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
+            detail = f"{path} is no folder written by datasets.save_to_disk"
+            yield Fault(f"{pointer}/uri", detail)
+        return
+    found = sorted(file for file in _matching(path) if file.is_file())
+    if not found:
+        yield Fault(f"{pointer}/uri", f"no file matches {path}")
+    elif not any(file.stat().st_size for file in found):
+        yield Fault(f"{pointer}/uri", f"{path} is empty")
+    elif source.type == "parquet":
+        yield from _parquet(found, pointer)
+    else:
+        fields = [source.prompt_field, *([source.completion_field] if imitates else [])]
+        yield from _jsonl(found, pointer, fields)
+
+
+def _matching(pattern: Path) -> list[Path]:
+    # Path.glob takes no absolute pattern.
+    return [Path(found) for found in glob.glob(str(pattern), recursive=True)]  # noqa: PTH207
+
+
+def _parquet(found: list[Path], pointer: str) -> Iterator[Fault]:
+    for file in found:
+        with file.open("rb") as opened:
+            if opened.read(4) != b"PAR1":
+                yield Fault(f"{pointer}/uri", f"{file} is not a Parquet file")
+                return
+
+
+def _jsonl(found: list[Path], pointer: str, fields: list[str]) -> Iterator[Fault]:
+    row = _first_row(found)
+    if isinstance(row, str):
+        yield Fault(f"{pointer}/uri", row)
+        return
+    # TRL's conversation rows carry `messages` instead of prompt and completion.
+    missing = [field for field in fields if field not in row and "messages" not in row]
+    if missing:
+        have = ", ".join(sorted(row)[:20])
+        yield Fault(pointer, f"the first row has no field {missing[0]!r}; it has {have}")
+
+
+def _first_row(found: list[Path]) -> dict[str, Any] | str:
+    for file in found:
+        with file.open("rb") as opened:
+            line = opened.readline(_MAX_LINE).strip()
+        if not line:
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            return f"line 1 of {file} is not JSON"
+        return row if isinstance(row, dict) else f"line 1 of {file} is not a JSON object"
+    return "the files have no rows"
+
+
+def _tasks(job: RLHFJob) -> Iterator[Fault]:
+    known = gym_tasks()
+    for name in ("train", "eval"):
+        source = getattr(job.spec.dataset, name)
+        if isinstance(source, ReasoningGymSource) and known and source.task not in known:
+            near = _near(source.task, known)
+            detail = f"reasoning-gym has no dataset {source.task!r}{near}"
+            yield Fault(f"/spec/dataset/{name}/task", detail)
+
+
+def _rewards(job: RLHFJob) -> Iterator[Fault]:
+    for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
+        pointer = f"/spec/reward/components/{number}"
+        if isinstance(part, FunctionReward) and (why := unresolved(part.entry_point)):
+            yield Fault(f"{pointer}/entryPoint", why)
+        if isinstance(part, RuleReward):
+            yield from _patterns(part, pointer)
+
+
+def _patterns(part: RuleReward, pointer: str) -> Iterator[Fault]:
+    if part.type == "regex" and part.pattern is None:
+        yield Fault(f"{pointer}/pattern", "is required for the type regex")
+    for field, pattern in (("extract", part.extract), ("pattern", part.pattern)):
+        if pattern is None:
+            continue
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            yield Fault(f"{pointer}/{field}", f"is not a regular expression: {error}")
+            continue
+        if field == "extract" and groups < 1:
+            yield Fault(f"{pointer}/extract", "needs a group: put the answer in parentheses")
+
+
+def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:
+    priced = {price.pool for price in job.spec.prices}
+    for role in ("learner", "decode", "reward", "planner"):
+        part = getattr(job.spec, role)
+        if part is not None and part.pool not in priced:
+            detail = f"the pool {part.pool} has no price, so its cost will be unknown"
+            yield Fault(f"/spec/{role}/pool", detail)
+    if not paths:
+        yield Fault("/spec/model/uri", "files are not checked here: this gateway does not see them")
+    if not gym_tasks():
+        yield Fault("/spec/dataset", "tasks are not checked here: reasoning-gym is not installed")
+
+
+def _path(uri: str) -> Path | str:
+    """The path that `uri` names, or what is wrong with it."""
+    try:
+        path = local_path(uri)
+    except (Refused, ValueError) as error:
+        return str(error)
+    if not path.is_absolute():
+        return f"{uri} is relative: give the whole path, services run in folders of their own"
+    return path
+
+
+def _near(name: str, known: frozenset[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,147 @@
+"""Opens what the gateway needs, listens, serves until the process drains."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from ebbtide import rights
+from ebbtide.adapters.blobs import open_blobs
+from ebbtide.adapters.clock import SystemClock
+from ebbtide.adapters.cluster_sqlite import open_cluster
+from ebbtide.errors import Refused
+from ebbtide.ports import Clock, Cluster
+from ebbtide.runtime import Body, Process
+from ebbtide.tokens import Known, parse
+from services.gateway.app import build, routes
+from services.gateway.app.parts import Parts
+from services.gateway.settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+_BACKLOG = 512
+_GRACE_SECONDS = 5
+
+
+def body(*, settings: GatewaySettings) -> Body:
+    """What `ebbtide.runtime` runs."""
+
+    async def work(process: Process) -> None:
+        known = load_tokens(settings)
+        with listening(settings.host, settings.port) as sock:
+            async with _opened(settings, SystemClock()) as cluster:
+                app = build(
+                    settings=settings,
+                    cluster=cluster,
+                    blobs=open_blobs(
+                        settings.blobs_url,
+                        cache=settings.blobs_cache,
+                        writable=rights.blob_writes("gateway", ""),
+                    ),
+                    clock=SystemClock(),
+                    registry=process.registry,
+                    log=process.log,
+                    known=known,
+                    closing=process.drain,
+                )
+                host, port = sock.getsockname()[:2]
+                process.log.info("gateway listens", url=f"http://{host}:{port}")
+                process.health.ready = True
+                await _serve(app, sock, process.drain)
+
+    return work
+
+
+def load_tokens(settings: GatewaySettings) -> Sequence[Known] | None:
+    """Accepted tokens; None when everybody is to be served. Raises Refused without either."""
+    if settings.insecure:
+        return None
+    if not settings.tokens_file:
+        detail = "no tokens file: set EBBTIDE_TOKENS_FILE, or EBBTIDE_INSECURE=true to do without"
+        raise Refused(detail, field="EBBTIDE_TOKENS_FILE")
+    try:
+        known = parse(Path(settings.tokens_file).read_text("utf-8"))
+    except OSError as error:
+        detail = f"cannot read the tokens file {settings.tokens_file}: {error.strerror}"
+        raise Refused(detail, field="EBBTIDE_TOKENS_FILE") from None
+    if not known:
+        raise Refused("the tokens file names no token", field="EBBTIDE_TOKENS_FILE")
+    return known
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A bound socket; raises Refused where the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+            sock.listen(_BACKLOG)
+        except OSError as error:
+            detail = f"cannot listen on {host}:{port}: {error.strerror}; set EBBTIDE_PORT"
+            raise Refused(detail, field="EBBTIDE_PORT") from None
+        yield sock
+
+
+def _opened(settings: GatewaySettings, clock: Clock) -> AbstractAsyncContextManager[Cluster]:
+    if not settings.cluster:
+        detail = "no object store: set EBBTIDE_CLUSTER to the path of its SQLite file"
+        raise Refused(detail, field="EBBTIDE_CLUSTER")
+    return _as_cluster(Path(settings.cluster), clock)
+
+
+@asynccontextmanager
+async def _as_cluster(path: Path, clock: Clock) -> AsyncIterator[Cluster]:
+    async with open_cluster(path, clock=clock) as cluster:
+        yield cluster
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: signals are `ebbtide.runtime`'s."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _serve(app: ASGIApp, sock: socket.socket, drain: asyncio.Event) -> None:
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[sock]), name="uvicorn")
+    draining = asyncio.create_task(drain.wait(), name="drain")
+    await asyncio.wait({serving, draining}, return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    draining.cancel()
+    await serving
+
+
+def openapi() -> str:
+    """The OpenAPI document as it is committed: routes alone, nothing opened."""
+    absent: Any = None  # describing routes touches no collaborator
+    parts = Parts(
+        settings=GatewaySettings(blobs_url="memory:///"),
+        cluster=absent,
+        blobs=absent,
+        clock=absent,
+        closing=absent,
+    )
+    described = routes(parts, CollectorRegistry()).openapi()
+    return json.dumps(described, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

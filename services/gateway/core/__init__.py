@@ -1,0 +1,1 @@
+"""What the gateway decides: functions of values, without I/O, clock or randomness."""

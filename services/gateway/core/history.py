@@ -1,0 +1,113 @@
+"""What the gateway remembers of a ledger: where things are, and sums; never the samples.
+
+Fed segment by segment, so a ledger of any length costs one pass and a few bytes per segment.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ebbtide.ledger import Segment
+from ebbtide.wire import (
+    Abandoned,
+    Accepted,
+    Adopted,
+    Checkpointed,
+    Frozen,
+    Record,
+    Ref,
+    SampleKey,
+    Scored,
+    Spent,
+    StepOpened,
+    StepPlan,
+)
+
+
+class History:
+    """An index of one job's ledger."""
+
+    def __init__(self) -> None:
+        self.next_slot = 0
+        self.steps: defaultdict[int, set[int]] = defaultdict(set)
+        """Slots that say something about the samples of a step."""
+        self.spent: defaultdict[tuple[str, str], float] = defaultdict(float)
+        """Seconds by (role, cause)."""
+        self.frozen: dict[int, Ref] = {}
+        """Batch manifest of each step, the last attempt's."""
+        self.checkpoints: dict[str, Ref] = {}
+        """Manifests by path, oldest first."""
+
+    def add(self, segment: Segment) -> None:
+        """Take the next segment."""
+        assert segment.slot == self.next_slot, "segments come in order"
+        for record in segment.records:
+            self._take(record, segment.slot)
+        self.next_slot += 1
+
+    def _take(self, record: Record, slot: int) -> None:
+        step = step_of(record)
+        if step is not None:
+            self.steps[step].add(slot)
+        match record:
+            case Spent():
+                self.spent[record.role, record.cause] += record.seconds
+            case Frozen():
+                self.frozen[record.step] = record.manifest
+            case Checkpointed():
+                self.checkpoints[record.manifest.path] = record.manifest
+            case _:
+                pass
+
+
+def step_of(record: Record) -> int | None:
+    """The step whose samples a record speaks of."""
+    match record:
+        case StepOpened():
+            return record.plan.step
+        case Accepted() | Adopted() | Scored() | Abandoned():
+            return record.key.step_issued
+        case _:
+            return None
+
+
+class StepView:
+    """The samples of one step, from the records of its slots in order."""
+
+    def __init__(self, step: int, records: Iterable[Record]) -> None:
+        self.plan: StepPlan | None = None
+        self.accepted: dict[SampleKey, Accepted] = {}
+        self.scored: dict[SampleKey, Scored] = {}
+        self._moved: dict[SampleKey, Ref] = {}
+        for record in records:
+            if step_of(record) == step:
+                self._take(record)
+
+    def _take(self, record: Record) -> None:
+        match record:
+            case StepOpened():
+                self.plan = record.plan
+            case Accepted():
+                self.accepted[record.key] = record
+                self._moved.pop(record.key, None)
+            case Adopted():
+                self._moved[record.key] = record.ref
+            case Scored():
+                self.scored[record.key] = record
+            case _:
+                pass
+
+    def ref(self, key: SampleKey) -> Ref:
+        """The rollout that counts for `key`."""
+        return self._moved.get(key) or self.accepted[key].ref
+
+    def purpose(self, group: int) -> str:
+        """Train or eval."""
+        groups = self.plan.groups if self.plan else ()
+        return next((g.purpose for g in groups if g.group == group), "train")
+
+    def keys(self, purpose: str | None) -> list[SampleKey]:
+        """Accepted samples in key order, of one purpose or of all."""
+        found = sorted(self.accepted)
+        return [k for k in found if purpose is None or self.purpose(k.group) == purpose]

@@ -1,0 +1,83 @@
+"""One sample as the API shows it, and the cursor over a step's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ebbtide.wire import Error, Invalid, Rollout, SampleKey, Scored, Value, unpack_ints
+from services.gateway.core import listing
+
+Decode = Callable[[Sequence[int]], str]
+
+
+class SampleCursor(msgspec.Struct, frozen=True, array_like=True):
+    """The last sample that was given."""
+
+    step: int
+    group: int
+    index: int
+    turn: int
+
+
+def page(
+    keys: Sequence[SampleKey], *, step: int, after: str | None, limit: int
+) -> tuple[list[SampleKey], str | None]:
+    """At most `limit` of the sorted `keys` after the cursor, and the next cursor."""
+    if after is not None:
+        last = listing.decode(after, SampleCursor)
+        seen = (last.step, last.group, last.index, last.turn)
+        keys = [k for k in keys if (step, k.group, k.index, k.turn) > seen]
+    chosen = list(keys[:limit])
+    if len(keys) <= limit:
+        return chosen, None
+    end = chosen[-1]
+    return chosen, listing.encode(SampleCursor(step, end.group, end.index, end.turn))
+
+
+def view(
+    rollout: Rollout,
+    *,
+    decode: Decode,
+    purpose: str,
+    scored: Scored | None,
+    advantage: float | None,
+) -> dict[str, Any]:
+    """The rollout with its texts, score and versions (ebbtide.api.Sample)."""
+    key = rollout.key
+    hand = rollout.dispatch
+    return {
+        "step": key.step_issued,
+        "group": key.group,
+        "index": key.index,
+        "turn": key.turn,
+        "purpose": purpose,
+        "promptId": rollout.prompt_id,
+        "prompt": decode(unpack_ints(rollout.prompt_tokens).tolist()),
+        "response": decode(unpack_ints(rollout.tokens).tolist()),
+        "nTokens": rollout.n_tokens,
+        "finish": rollout.finish,
+        "score": _score(scored),
+        "advantage": advantage,
+        "versions": [
+            {"start": s.start, "end": s.end, "version": s.policy.n, "digest": s.policy.digest}
+            for s in rollout.spans
+        ],
+        "actor": rollout.actor,
+        "dispatch": f"{hand.attempt}.{hand.planner_epoch}.{hand.seq}",
+    }
+
+
+def _score(scored: Scored | None) -> dict[str, Any]:
+    match scored.score if scored else None:
+        case Value(total=total, parts=parts, fault=fault):
+            listed = [{"name": p.name, "value": p.value, "weighted": p.weighted} for p in parts]
+            return {"kind": "value", "total": total, "parts": listed, "fault": fault}
+        case Invalid(why=why):
+            return {"kind": "invalid", "why": why}
+        case Error(error_class=kind, detail=detail):
+            return {"kind": "error", "why": f"{kind}: {detail}"}
+        case _:
+            return {"kind": "pending"}
