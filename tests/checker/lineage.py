@@ -60,10 +60,10 @@ class Lineage:
         """Roll back to the state before `step` was opened; `ever` alone remembers."""
         for by_step in (self.plans, self.frozen, self.committed):
             for late in [s for s in by_step if s >= step]:
-                del by_step[late]  # type: ignore[attr-defined]
+                del by_step[late]
         for by_key in (self.current, self.accepted, self.scored, self.abandoned):
             for key in [k for k in by_key if k.step_issued >= step]:
-                del by_key[key]  # type: ignore[attr-defined]
+                del by_key[key]
 
 
 def replay(records: Iterable[Record], read_manifest: ReadManifest) -> Lineage:

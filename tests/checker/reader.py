@@ -36,11 +36,19 @@ class Folder(Mapping[str, bytes]):
 
 def read(root: Path, job_uid: str, audits: Sequence[Path]) -> Evidence:
     """Evidence of job `job_uid` in the blob folder `root`, with the actors' logs `audits`."""
-    segments = sorted((root / paths.segments(job_uid)).glob("*.seg"))
-    records = [r for segment in segments for r in ledger.decode_segment(segment.read_bytes())]
+    records = [record for segment in chain(root, job_uid) for record in segment.records]
     settled = [line for audit in audits for line in settled_lines(audit.read_bytes())]
     mine = [line for line in settled if line.key[0] == job_uid]
     return Evidence(job_uid, records, mine, Folder(root))
+
+
+def chain(root: Path, job_uid: str) -> list[ledger.Segment]:
+    """The whole ledger; raises Corrupt at a damaged segment, ValueError at a hole."""
+    files = sorted((root / paths.segments(job_uid)).glob("*.seg"))
+    segments = [ledger.decode_segment(file.read_bytes()) for file in files]
+    if [segment.slot for segment in segments] != list(range(len(segments))):
+        raise ValueError(f"the ledger of {job_uid} has a hole")
+    return segments
 
 
 def settled_lines(data: bytes) -> list[Settled]:

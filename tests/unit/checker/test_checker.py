@@ -152,7 +152,6 @@ def accept_what_was_replaced(story: Story) -> None:
 
 
 def train_twice(story: Story) -> None:
-    refs = {key: story.sample(key) for key in ()}
     story.open(2)
     refs = {key: story.sample(key) for key in keys(2)}
     old = story.records[next(i for i, r in enumerate(story.records) if isinstance(r, Accepted))]
