@@ -18,18 +18,30 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from ebbtide.errors import EbbtideError, Fenced, Permanent, Refused, Temporary
+from ebbtide.exits import (
+    EXIT_BUG,
+    EXIT_FENCED,
+    EXIT_OK,
+    EXIT_OVERRAN,
+    EXIT_PERMANENT,
+    EXIT_REFUSED,
+    EXIT_TEMPORARY,
+)
 from ebbtide.health import Health, serve_health
 from ebbtide.logs import Log
 from ebbtide.settings import ProcessSettings
 
-EXIT_OK = 0
-EXIT_BUG = 1
-EXIT_REFUSED = 2
-EXIT_FENCED = 3
-EXIT_PERMANENT = 4
-EXIT_TEMPORARY = 5
-EXIT_OVERRAN = 6
-"""Drain did not end within the grace period, or was cut short by a second signal."""
+__all__ = [
+    "EXIT_BUG",
+    "EXIT_FENCED",
+    "EXIT_OK",
+    "EXIT_OVERRAN",
+    "EXIT_PERMANENT",
+    "EXIT_REFUSED",
+    "EXIT_TEMPORARY",
+    "Process",
+    "run",
+]
 
 EXPECTED: tuple[tuple[type[EbbtideError], int, str], ...] = (
     (Fenced, EXIT_FENCED, "superseded"),
