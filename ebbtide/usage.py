@@ -29,7 +29,9 @@ class Usage(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def seconds(self) -> float:
         """Seconds held, as far as it is known."""
-        return max(0.0, (self.seen_at if self.ended_at is None else self.ended_at) - self.started_at)
+        return max(
+            0.0, (self.seen_at if self.ended_at is None else self.ended_at) - self.started_at
+        )
 
 
 def encode(usage: Usage) -> bytes:
