@@ -1,0 +1,406 @@
+"""The SDK: a typed, synchronous client of the gateway.
+
+    with Client.from_state() as client:
+        job = client.submit(Path("job.yaml").read_bytes(), media_type="application/yaml")
+        for event in client.events(job.name):
+            print(event.message)
+
+Every call is idempotent (submissions carry a key), so every call is retried when the gateway
+does not answer. Errors carry the problem document.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+import msgspec
+import tenacity
+
+from ebbtide.api import (
+    ApiModel,
+    CheckpointList,
+    CostReport,
+    Event,
+    EventList,
+    Job,
+    JobList,
+    LogLine,
+    LogList,
+    Metrics,
+    ProblemDocument,
+    SampleList,
+    Validation,
+)
+from ebbtide.endpoint import Saved, client_file, read_up, state_dir
+from ebbtide.errors import EbbtideError, Refused, Temporary
+
+T = TypeVar("T", bound=ApiModel)
+
+YAML = "application/yaml"
+JSON = "application/json"
+ATTEMPTS = 5
+STREAM_ATTEMPTS = 10
+_STREAM_SECONDS = 60.0
+_RETRIED = (429, 502, 503, 504)
+
+
+class ApiError(EbbtideError):
+    """The gateway refused; `problem` says why (RFC 9457)."""
+
+    def __init__(self, problem: ProblemDocument) -> None:
+        super().__init__(problem.detail or problem.title)
+        self.problem = problem
+
+    @property
+    def status(self) -> int:
+        """HTTP status."""
+        return self.problem.status
+
+    @property
+    def kind(self) -> str:
+        """Last part of the problem's type, such as `not-found`."""
+        return self.problem.type.rpartition("/")[2]
+
+
+class Unreachable(Temporary):
+    """No gateway answers at the address."""
+
+
+class _TryAgain(Exception):
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where the gateway is, and the token to show."""
+
+    url: str
+    token: str
+
+
+def locate(environ: Mapping[str, str], home: Path) -> Address:
+    """Find the gateway: $EBBTIDE_URL (and $EBBTIDE_TOKEN), up.json, then the client's own file.
+
+    Raises Refused, which says how to start or name one.
+    """
+    if url := environ.get("EBBTIDE_URL"):
+        return Address(url, environ.get("EBBTIDE_TOKEN", "") or _token_beside(environ, home, url))
+    up = read_up(state_dir(environ, home))
+    if up is not None:
+        return Address(up.url, environ.get("EBBTIDE_TOKEN") or _read_token(up.token_file))
+    own = client_file(environ, home)
+    if own.is_file():
+        saved = msgspec.json.decode(own.read_bytes(), type=Saved)
+        return Address(saved.url, environ.get("EBBTIDE_TOKEN") or saved.token)
+    raise Refused("no gateway is known: start one with `ebbtide up`, or set EBBTIDE_URL")
+
+
+def _token_beside(environ: Mapping[str, str], home: Path, url: str) -> str:
+    """The token of the local gateway when it is the one that the URL names."""
+    up = read_up(state_dir(environ, home))
+    return _read_token(up.token_file) if up is not None and up.url == url else ""
+
+
+def _read_token(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except OSError as error:
+        raise Refused(f"cannot read the token file {path}: {error.strerror}") from None
+
+
+class Client:
+    """One connection pool to one gateway. Close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        token: str = "",
+        transport: httpx.BaseTransport | None = None,
+        timeout: float = 30.0,
+        sleep: Callable[[float], None] | None = None,
+    ) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.url = url.rstrip("/")
+        self._http = httpx.Client(
+            base_url=self.url, headers=headers, transport=transport, timeout=timeout
+        )
+        self._retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(ATTEMPTS),
+            wait=_wait,
+            retry=tenacity.retry_if_exception_type((httpx.TransportError, _TryAgain)),
+            reraise=True,
+            sleep=sleep or tenacity.nap.sleep,
+        )
+
+    @classmethod
+    def from_state(cls, environ: Mapping[str, str] | None = None, home: Path | None = None) -> Self:
+        """A client of the gateway that `locate` finds."""
+        address = locate(os.environ if environ is None else environ, home or Path.home())
+        return cls(url=address.url, token=address.token)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- jobs ---------------------------------------------------------------------------------
+
+    def submit(
+        self, document: Mapping[str, Any] | bytes, *, media_type: str = JSON, key: str | None = None
+    ) -> Job:
+        """Create the job. `document`: its values, or bytes of `media_type`.
+
+        The same `key` and document give the same job, however often they are sent.
+        """
+        headers = {"Idempotency-Key": key or str(uuid.uuid4()), "Content-Type": media_type}
+        return self._post("/v1/jobs", Job, headers=headers, content=_body(document))
+
+    def validate(
+        self, document: Mapping[str, Any] | bytes, *, media_type: str = JSON
+    ) -> Validation:
+        """Dry run; raises ApiError with every fault in `problem.errors`."""
+        headers = {"Content-Type": media_type}
+        return self._post("/v1/jobs:validate", Validation, headers=headers, content=_body(document))
+
+    def jobs(
+        self, *, states: Sequence[str] = (), labels: Mapping[str, str] | None = None
+    ) -> Iterator[Job]:
+        """All jobs, newest first, page by page."""
+        wanted = [f"{key}={value}" for key, value in (labels or {}).items()]
+        after: str | None = None
+        while True:
+            page = self.page(states=states, labels=wanted, after=after)
+            yield from page.items
+            after = page.next
+            if after is None:
+                return
+
+    def page(
+        self,
+        *,
+        states: Sequence[str] = (),
+        labels: Sequence[str] = (),
+        after: str | None = None,
+        limit: int = 100,
+    ) -> JobList:
+        """One page of jobs; `labels` are `key=value`."""
+        query = {"state": list(states), "label": list(labels), "after": after, "limit": limit}
+        return self._get("/v1/jobs", JobList, query)
+
+    def get(self, name: str) -> Job:
+        """One job."""
+        return self._get(f"/v1/jobs/{name}", Job)
+
+    def cancel(self, name: str) -> Job:
+        """Ask for the end of the job."""
+        return self._post(f"/v1/jobs/{name}/cancel", Job)
+
+    def suspend(self, name: str) -> Job:
+        """Ask the job to save itself and free its pods."""
+        return self._post(f"/v1/jobs/{name}/suspend", Job)
+
+    def resume(self, name: str) -> Job:
+        """Let a suspended job go on."""
+        return self._post(f"/v1/jobs/{name}/resume", Job)
+
+    def delete(self, name: str, *, force: bool = False) -> None:
+        """Remove an ended job; `force`: any job."""
+        self._send("DELETE", f"/v1/jobs/{name}", params={"force": str(force).lower()})
+
+    # --- what happened ------------------------------------------------------------------------
+
+    def event_page(self, name: str, *, after: str | None = None) -> EventList:
+        """Events after a cursor."""
+        return self._get(f"/v1/jobs/{name}/events", EventList, {"after": after})
+
+    def events(self, name: str, *, after: str | None = None) -> Iterator[Event]:
+        """Events as they happen, until the job ends; a lost connection is taken up again."""
+        for _, data in self._follow(f"/v1/jobs/{name}/events", {}, after):
+            if data:
+                yield Event.model_validate_json(data)
+
+    def logs(
+        self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
+    ) -> LogList:
+        """The last `tail` lines of each pod."""
+        return self._get(f"/v1/jobs/{name}/logs", LogList, _log_query(role, pod, tail))
+
+    def follow_logs(
+        self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
+    ) -> Iterator[LogLine]:
+        """Lines as they come, until the job ends."""
+        path = f"/v1/jobs/{name}/logs"
+        for event, data in self._follow(path, _log_query(role, pod, tail), None):
+            if event == "line":
+                yield LogLine.model_validate_json(data)
+
+    def metrics(self, name: str) -> list[dict[str, Any]]:
+        """Every step report, in step order (ebbtide.reports.StepReport as JSON)."""
+        found: list[dict[str, Any]] = []
+        after: str | None = "-1"
+        while after is not None:
+            query = {"after": after, "limit": 1000}
+            page = self._get(f"/v1/jobs/{name}/metrics", Metrics, query)
+            found += page.items
+            after = page.next
+        return found
+
+    def cost(self, name: str) -> CostReport:
+        """Held time and money by role and cause."""
+        return self._get(f"/v1/jobs/{name}/cost", CostReport)
+
+    def checkpoints(self, name: str) -> CheckpointList:
+        """Committed checkpoints, newest first."""
+        return self._get(f"/v1/jobs/{name}/checkpoints", CheckpointList)
+
+    def samples(
+        self,
+        name: str,
+        *,
+        step: int | None = None,
+        purpose: str | None = None,
+        after: str | None = None,
+        limit: int = 20,
+    ) -> SampleList:
+        """One page of a step's samples; without `step`, of the last one."""
+        query = {"step": step, "purpose": purpose, "after": after, "limit": limit}
+        return self._get(f"/v1/jobs/{name}/samples", SampleList, query)
+
+    # --- transport ----------------------------------------------------------------------------
+
+    def ready(self) -> bool:
+        """Whether the gateway answers that it is ready; never raises for a missing one."""
+        try:
+            return self._http.get("/readyz", timeout=5.0).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+    def _get(self, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> T:
+        given = {key: value for key, value in (query or {}).items() if value is not None}
+        return kind.model_validate_json(self._send("GET", path, params=given).content)
+
+    def _post(self, path: str, kind: type[T], **more: Any) -> T:
+        return kind.model_validate_json(self._send("POST", path, **more).content)
+
+    def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            return self._retrying(self._send_once, method, path, **more)
+        except _TryAgain as error:
+            raise _api_error(error.response) from None
+        except httpx.TransportError as error:
+            raise _unreachable(self.url, error) from None
+
+    def _send_once(self, method: str, path: str, **more: Any) -> httpx.Response:
+        response = self._http.request(method, path, **more)
+        if response.status_code in _RETRIED:
+            raise _TryAgain(response)
+        if response.is_error:
+            raise _api_error(response)
+        return response
+
+    def _follow(
+        self, path: str, query: Mapping[str, Any], last: str | None
+    ) -> Iterator[tuple[str, str]]:
+        """(event, data) of a stream up to its `end`, over any number of connections."""
+        failures = 0
+        while True:
+            try:
+                for event, data, ident in self._stream(path, query, last):
+                    failures, last = 0, ident or last
+                    yield event, data
+                    if event == "end":
+                        return
+                lost: Exception = httpx.RemoteProtocolError("the stream ended early")
+            except (httpx.TransportError, _TryAgain) as error:
+                lost = error
+            failures += 1
+            if failures >= STREAM_ATTEMPTS:
+                raise _unreachable(self.url, lost) from None
+            self._retrying.sleep(min(0.1 * 2**failures, 5.0))
+
+    def _stream(
+        self, path: str, query: Mapping[str, Any], last: str | None
+    ) -> Iterator[tuple[str, str, str]]:
+        headers = {"Accept": "text/event-stream"}
+        if last:
+            headers["Last-Event-ID"] = last
+        with self._http.stream(
+            "GET", path, params=dict(query), headers=headers, timeout=_STREAM_SECONDS
+        ) as response:
+            if response.status_code == httpx.codes.NO_CONTENT:
+                yield "end", "", ""
+                return
+            if response.is_error:
+                response.read()
+                raise (
+                    _TryAgain(response)
+                    if response.status_code in _RETRIED
+                    else _api_error(response)
+                )
+            yield from parse_stream(response.iter_lines())
+
+
+def parse_stream(lines: Iterator[str]) -> Iterator[tuple[str, str, str]]:
+    """(event, data, id) of each server-sent event; comments are heartbeats and are dropped."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(":")
+            if name:
+                fields[name] = value.removeprefix(" ")
+        elif fields:
+            yield fields.get("event", "message"), fields.get("data", ""), fields.get("id", "")
+            fields = {}
+
+
+def _body(document: Mapping[str, Any] | bytes) -> bytes:
+    return document if isinstance(document, bytes) else msgspec.json.encode(document)
+
+
+def _log_query(role: str | None, pod: str | None, tail: int) -> dict[str, Any]:
+    given = {"role": role, "pod": pod, "tail": tail}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    """Seconds before the next try: what the server asks for, or longer each time."""
+    error = state.outcome.exception() if state.outcome else None
+    if isinstance(error, _TryAgain):
+        asked = error.response.headers.get("retry-after", "")
+        if asked.isdigit():
+            return min(float(asked), 30.0)
+    return float(tenacity.wait_exponential_jitter(initial=0.2, max=5.0)(state))
+
+
+def _api_error(response: httpx.Response) -> ApiError:
+    try:
+        problem = ProblemDocument.model_validate_json(response.content)
+    except ValueError:
+        detail = f"{response.request.url} is no ebbtide gateway: it answered {response.status_code}"
+        problem = ProblemDocument(
+            type="about:blank", title="Error", status=response.status_code, detail=detail
+        )
+    return ApiError(problem)
+
+
+def _unreachable(url: str, error: Exception) -> Unreachable:
+    hint = "start one with `ebbtide up`, or set EBBTIDE_URL"
+    return Unreachable(f"no gateway answers at {url} ({type(error).__name__}): {hint}")
