@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ebbtide.spec.base import Model, Name, Seconds
 
@@ -89,6 +90,23 @@ class RuleReward(Model):
         None, description="Scores below become 0, others 1; unset: the score as it is."
     )
 
+    @field_validator("extract", "pattern")
+    @classmethod
+    def _compiles(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _usable(self) -> RuleReward:
+        if self.type == "regex" and not self.pattern:
+            raise ValueError("type regex needs pattern: the expression that the answer must match")
+        if self.extract and re.compile(self.extract).groups < 1:
+            raise ValueError("extract needs a group: put (parentheses) around the answer")
+        return self
+
 
 class FunctionReward(Model):
     """A user's function, named by a Python entry point in the group ebbtide.rewards."""
@@ -121,6 +139,14 @@ class RewardSpec(RoleSpec):
         16, ge=1, le=100_000, description="Consecutive errors that stop scoring."
     )
     retries: int = Field(3, ge=0, le=100, description="Tries after an error before it counts.")
+
+    @field_validator("components")
+    @classmethod
+    def _distinct(cls, value: tuple[Component, ...]) -> tuple[Component, ...]:
+        names = [component.name for component in value]
+        if len(set(names)) != len(names):
+            raise ValueError("two components have one name: metrics could not tell them apart")
+        return value
 
 
 class ValueOfTime(Model):

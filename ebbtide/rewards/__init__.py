@@ -1,0 +1,5 @@
+"""Scorers: what one component says of one answer. No I/O, no clock, no process of its own.
+
+Who uses it: the reward service's worker processes, and programs that replay a run in one
+process. `scorer(component)` builds the function for a component of the job's spec.
+"""

@@ -1,0 +1,91 @@
+"""From a component of the job's spec to a scorer that never raises.
+
+What a scorer raises is sorted here: memory is the answer's fault, the operating system's errors
+are infrastructure, all else says that the verifier (not the answer) failed.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from ebbtide.errors import Refused, Temporary
+from ebbtide.rewards.outcomes import (
+    Answer,
+    Broken,
+    Outcome,
+    Reference,
+    Scorer,
+    Unusable,
+    Worth,
+)
+from ebbtide.rewards.rules import rule
+from ebbtide.spec import Component, FunctionReward
+
+_DETAIL = 300
+
+
+def scorer(component: Component) -> Scorer:
+    """The scorer of `component`; raises Refused when it cannot be had (a missing function)."""
+    if isinstance(component, FunctionReward):
+        return _guarded(_function(component))
+    return _guarded(rule(component))
+
+
+def judge(scorers: tuple[Scorer, ...], answer: Answer) -> tuple[Outcome, ...]:
+    """What each scorer says, in order; a reference that is no JSON object is unusable to all."""
+    try:
+        reference = msgspec.json.decode(answer.reference, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return tuple(Unusable(f"the reference is not a JSON object: {error}") for _ in scorers)
+    return tuple(score(answer, reference) for score in scorers)
+
+
+def _guarded(score: Scorer) -> Scorer:
+    def guarded(answer: Answer, reference: Reference) -> Outcome:
+        try:
+            outcome = score(answer, reference)
+        except MemoryError:
+            return Worth(0.0, fault="memory")
+        except (OSError, Temporary) as error:
+            return Broken(type(error).__name__, _line(error))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise all
+            return Unusable(_line(error))
+        if isinstance(outcome, Worth) and not math.isfinite(outcome.value):
+            return Unusable(f"the score is {outcome.value}, not a finite number")
+        return outcome
+
+    return guarded
+
+
+def _function(component: FunctionReward) -> Scorer:
+    function = _resolve(component.entry_point)
+
+    def score(answer: Answer, reference: Reference) -> Outcome:
+        value = function(prompt=answer.prompt, response=answer.response, reference=reference)
+        if not isinstance(value, int | float):
+            return Unusable(f"{component.entry_point} returned {type(value).__name__}, no number")
+        return Worth(float(value))
+
+    return score
+
+
+def _resolve(entry_point: str) -> Any:
+    module, _, name = entry_point.partition(":")
+    try:
+        function = getattr(import_module(module), name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - importing runs the user's code
+        detail = f"cannot load {entry_point}: {_line(error)}"
+        raise Refused(detail, field="/spec/reward/components") from None
+    if not callable(function):
+        raise Refused(f"{entry_point} is not a function", field="/spec/reward/components")
+    return function
+
+
+def _line(error: BaseException) -> str:
+    """Type and message; safe even where the exception cannot say its message."""
+    return traceback.format_exception_only(error)[-1].strip()[:_DETAIL]
