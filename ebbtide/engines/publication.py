@@ -92,7 +92,7 @@ def read_publication(index_path: Path) -> tuple[PolicyIndex, dict[str, torch.Ten
 
 def tensor_digest(tensor: torch.Tensor) -> str:
     """SHA-256 of a contiguous CPU tensor's bytes, in row-major order, little-endian."""
-    return hashlib.sha256(memoryview(tensor.reshape(-1).view(torch.uint8).numpy())).hexdigest()
+    return hashlib.sha256(tensor.reshape(-1).view(torch.uint8).numpy().data).hexdigest()
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
