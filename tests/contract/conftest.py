@@ -1,0 +1,24 @@
+"""Real servers for the contract tests: one broker and one hot store per test run."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from ebbtide.adapters.embedded import EmbeddedServers
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServers]:
+    embedded = EmbeddedServers(folder=tmp_path_factory.mktemp("servers"))
+    _run_apart(embedded.start)
+    yield embedded
+    _run_apart(embedded.stop)
+
+
+def _run_apart(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run in a thread: the test that asks first may already be inside a loop."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(work())).result()
