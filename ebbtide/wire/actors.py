@@ -65,7 +65,10 @@ class Ok(Wire, frozen=True, tag="ok"):
 
 
 class Refusal(Wire, frozen=True, tag="refusal"):
-    """Not done. code: fenced | policy | full | draining | unknown | invalid."""
+    """Not done. code: fenced | policy | full | draining | unknown | invalid | temporary.
+
+    temporary: storage failed; the same command again is tried anew.
+    """
 
     code: str
     detail: str

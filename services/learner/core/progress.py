@@ -17,6 +17,13 @@ class Applied(Wire, frozen=True):
     seconds: float
 
 
+class Published(Wire, frozen=True, tag="published"):
+    """Rank 0's word to the others: the parameters are published at `index`."""
+
+    policy: PolicyRef
+    index: Ref
+
+
 class Progress(Wire, frozen=True):
     """State after `step` steps; identical on every rank.
 

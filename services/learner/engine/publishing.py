@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import AutoConfig
 
 from ebbtide.engines.publication import write_publication
+from ebbtide.errors import Temporary
 from ebbtide.wire import PolicyIndex, pack_floats, pack_ints
 from services.learner.engine.gang import Gang
 from services.learner.engine.policy import Policy
@@ -73,18 +75,22 @@ def write_content(
 ) -> PolicyIndex:
     """Write everything but the index's own upload into the new `folder` (rank 0).
 
-    `skeleton`: the folder with config and tokenizer that `write_skeleton` made.
+    `skeleton`: the folder with config and tokenizer that `write_skeleton` made. Raises
+    Temporary when the disk does not take it.
     """
-    shutil.copytree(skeleton, folder)
-    return write_publication(
-        folder,
-        content.tensors,
-        content.aliases,
-        policy_n=version,
-        attempt=attempt,
-        probe_tokens=content.probe_tokens,
-        probe_logprobs=content.probe_logprobs,
-    )
+    try:
+        shutil.copytree(skeleton, folder)
+        return write_publication(
+            folder,
+            content.tensors,
+            content.aliases,
+            policy_n=version,
+            attempt=attempt,
+            probe_tokens=content.probe_tokens,
+            probe_logprobs=content.probe_logprobs,
+        )
+    except (OSError, SafetensorError) as error:
+        raise Temporary(f"policy {version} cannot be written: {error}") from error
 
 
 def write_skeleton(

@@ -125,7 +125,7 @@ def run_ranks(
     answers = context.Queue()
     meeting = f"file://{folder}/meeting"
     ranks = [
-        context.Process(target=_rank, args=(rank, size, meeting, work, arguments, answers))
+        context.Process(target=_rank, args=((rank, size), meeting, work, arguments, answers))
         for rank in range(size)
     ]
     for process in ranks:
@@ -140,9 +140,10 @@ def run_ranks(
 
 
 def _rank(
-    rank: int, size: int, meeting: str, work: Callable[..., Any], arguments: Any, answers: Any
+    place: tuple[int, int], meeting: str, work: Callable[..., Any], arguments: Any, answers: Any
 ) -> None:
     torch.set_num_threads(1)
+    rank, size = place
     gang = join(rank, size, meeting, device="cpu", timeout=20)
     try:
         answers.put((rank, work(gang, *arguments)))

@@ -1,0 +1,1 @@
+"""The shell of a rank: blobs, broker, beats; everything that waits."""

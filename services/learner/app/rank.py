@@ -1,0 +1,263 @@
+"""One rank: the same steps on every rank, in the same order.
+
+Whatever can fail on one rank alone (reading, writing) is followed by a vote, so that all ranks
+go on or none does. What fails inside a collective ends the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import msgspec
+
+from ebbtide import paths
+from ebbtide.engines.policies import INDEX_NAME
+from ebbtide.errors import Corrupt, EbbtideError, Refused, Temporary
+from ebbtide.ports import Blobs, Clock
+from ebbtide.wire import (
+    Learn,
+    Learned,
+    LearnerCommand,
+    Manifest,
+    Ref,
+    Refusal,
+    Save,
+    Saved,
+    Stat,
+    decode,
+    encode,
+)
+from services.learner.app.lane import Lane
+from services.learner.app.reading import Reader
+from services.learner.core.desk import Outcome
+from services.learner.core.progress import FILE, Applied, Progress, Published
+from services.learner.core.votes import verdict, vote
+from services.learner.engine.publishing import Content, write_content
+from services.learner.engine.trainer import Trainer, rng_state
+
+T = TypeVar("T")
+Word = Published | Saved | Refusal
+
+
+class Rank:
+    """`skeleton`: folder with config and tokenizer; `staging`: where files are written first."""
+
+    def __init__(
+        self,
+        *,
+        uid: str,
+        attempt: int,
+        trainer: Trainer,
+        reader: Reader,
+        lane: Lane,
+        blobs: Blobs,
+        clock: Clock,
+        skeleton: Path,
+        staging: Path,
+    ) -> None:
+        self._uid = uid
+        self._attempt = attempt
+        self._trainer = trainer
+        self._gang = trainer.gang
+        self._reader = reader
+        self._lane = lane
+        self._blobs = blobs
+        self._clock = clock
+        self._skeleton = skeleton
+        self._staging = staging
+        self.progress = Progress()
+
+    async def start(self, parent: Ref | None) -> None:
+        """Restore from `parent` if there is one, then publish the policy that this is."""
+        if parent is not None:
+            manifest = await self._restore(parent)
+        outcome = await self._publish()
+        if isinstance(outcome, Refusal):
+            raise Temporary(f"the first policy cannot be published: {outcome.detail}")
+        if parent is not None and outcome.policy != manifest.policy:
+            raise Corrupt(f"restored {outcome.policy}, the manifest names {manifest.policy}")
+
+    async def obey(self, command: LearnerCommand) -> Outcome:
+        """Do what rank 0 was told; the outcome is the same on every rank."""
+        if isinstance(command, Save):
+            return await self._save(command)
+        return await self._learn(command)
+
+    # --- learning -----------------------------------------------------------------------------
+
+    async def _learn(self, command: Learn) -> Learned | Refusal:
+        applied = self.progress.applied
+        if applied is not None and applied.token != command.token:
+            return Refusal("policy", f"{applied.token} is applied and not published yet")
+        refusal = await self._apply(command) if applied is None else None
+        if refusal:
+            return refusal
+        outcome = await self._publish()
+        if isinstance(outcome, Refusal):
+            return outcome
+        assert self.progress.last is not None
+        return self.progress.last
+
+    async def _apply(self, command: Learn) -> Refusal | None:
+        began = self._clock.now()
+        work = await self._together(
+            self._reader.work_of(command, attempt=self._attempt, current=self.progress.policy)
+        )
+        if isinstance(work, Refusal):
+            return work
+        read = self._clock.now()
+        stats = await self._lane.run(self._trainer.learn, work)
+        done = self._clock.now()
+        stats = {**stats, "read_seconds": read - began, "compute_seconds": done - read}
+        updates, skipped = self._trainer.counts
+        applied = Applied(
+            token=command.token,
+            stats=tuple(Stat(name, value) for name, value in sorted(stats.items())),
+            seconds=done - began,
+        )
+        self.progress = self.progress.applying(applied, updates=updates, skipped=skipped)
+        return None
+
+    async def _publish(self) -> Published | Refusal:
+        content = await self._lane.run(self._trainer.content)
+        word = await self._leader_says(lambda: self._upload(content))
+        if isinstance(word, Published):
+            self.progress = self.progress.published(word.policy, word.index)
+        assert not isinstance(word, Saved)
+        return word
+
+    async def _upload(self, content: Content) -> Published:
+        version = self.progress.next_version()
+        target = paths.policy(self._uid, self._attempt, version)
+        with TemporaryDirectory(dir=self._staging) as made:
+            folder = Path(made) / "policy"
+            index = await self._lane.run(
+                write_content,
+                folder,
+                content,
+                self._skeleton,
+                version=version,
+                attempt=self._attempt,
+            )
+            for file in index.files:
+                await self._blobs.put_file(f"{target}{file.path}", folder / file.path)
+            ref = await self._blobs.put_file(f"{target}{INDEX_NAME}", folder / INDEX_NAME)
+        return Published(policy=index.policy, index=ref)
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    async def _save(self, command: Save) -> Saved | Refusal:
+        began = self._clock.now()
+        if self.progress.applied is not None:
+            return Refusal("temporary", "an update is applied and not published yet")
+        written = await self._together(self._write_shards(command.step))
+        if isinstance(written, Refusal):
+            return written
+        gathered = await self._lane.run(self._gang.gather, encode(written))
+        shards = [ref for refs in gathered for ref in decode(refs, tuple[Ref, ...])]
+        word = await self._leader_says(lambda: self._seal(command.step, shards, began))
+        assert not isinstance(word, Published)
+        return word
+
+    async def _write_shards(self, step: int) -> tuple[Ref, ...]:
+        target = paths.shards(self._uid, self._attempt, step)
+        # Made by the checkpoint library: if it fails on one rank, all ranks hear of it there.
+        folder = self._staging / f"shards-{self._attempt}-{step}-{self._gang.rank}"
+        try:
+            await self._lane.run(self._trainer.save, folder)
+            files = sorted(folder.iterdir())
+            return tuple(
+                [await self._blobs.put_file(f"{target}{path.name}", path) for path in files]
+            )
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _seal(self, step: int, shards: list[Ref], began: float) -> Saved:
+        kept = msgspec.structs.replace(self.progress, step=step, rng=rng_state())
+        target = paths.shards(self._uid, self._attempt, step)
+        ref = await self._blobs.put(f"{target}{FILE}", encode(kept))
+        assert self.progress.policy is not None
+        assert self.progress.index is not None
+        return Saved(
+            attempt=self._attempt,
+            step=step,
+            policy=self.progress.policy,
+            index=self.progress.index,
+            shards=(*shards, ref),
+            seconds=self._clock.now() - began,
+        )
+
+    async def _restore(self, parent: Ref) -> Manifest:
+        read = await self._together(self._read_checkpoint(parent))
+        if isinstance(read, Refusal):
+            raise Corrupt(f"checkpoint {parent.path} cannot be restored: {read.detail}")
+        manifest, progress = read
+        with TemporaryDirectory(dir=self._staging) as made:
+            folder = Path(made)
+            for ref in manifest.learner_refs:
+                (folder / Path(ref.path).name).symlink_to(await self._blobs.local(ref))
+            await self._lane.run(self._trainer.restore, folder, progress)
+        self.progress = progress
+        return manifest
+
+    async def _read_checkpoint(self, parent: Ref) -> tuple[Manifest, Progress]:
+        """Every byte is verified here, before the checkpoint library reads any."""
+        manifest = decode(await self._blobs.fetch(parent), Manifest)
+        if manifest.job_uid != self._uid:
+            raise Refused(f"{parent.path} is a checkpoint of job {manifest.job_uid}")
+        kept = None
+        for ref in manifest.learner_refs:
+            path = await self._blobs.local(ref)
+            if await self._lane.run(_file_digest, path) != ref.digest:
+                raise Corrupt(f"{ref.path} is not what the manifest names")
+            kept = path if ref.path.endswith(f"/{FILE}") else kept
+        if kept is None:
+            raise Corrupt(f"{parent.path} names no {FILE}")
+        return manifest, decode(kept.read_bytes(), Progress)
+
+    # --- agreement ----------------------------------------------------------------------------
+
+    async def _together(self, work: Awaitable[T]) -> T | Refusal:
+        """Do this rank's `work`; if it failed on any rank, all get the same Refusal."""
+        result: T | None = None
+        failure = ""
+        try:
+            result = await work
+        except EbbtideError as error:
+            failure = vote(error)
+        except (msgspec.DecodeError, OSError) as error:
+            failure = vote(_known(error))
+        refusal = verdict(await self._lane.run(self._gang.votes, failure))
+        if refusal:
+            return refusal
+        assert result is not None
+        return result
+
+    async def _leader_says(self, work: Callable[[], Awaitable[Word]]) -> Word:
+        """Return the result of rank 0's `work` on every rank; a failure is a Refusal."""
+        word: Word = Refusal("unknown", "")
+        if self._gang.leads:
+            try:
+                word = await work()
+            except EbbtideError as error:
+                word = verdict([vote(error)]) or word
+            except OSError as error:
+                word = verdict([vote(_known(error))]) or word
+        said = await self._lane.run(self._gang.broadcast, encode(word))
+        return decode(said, Word)  # type: ignore[arg-type]
+
+
+def _known(error: Exception) -> EbbtideError:
+    if isinstance(error, OSError):
+        return Temporary(f"local disk: {error.strerror or error}")
+    return Corrupt(f"not what its reference says: {error}")
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,117 @@
+"""From a manifest in the blob store to what this rank computes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ebbtide.data.chunks import decode_rows, row_ref
+from ebbtide.data.order import DataOrder
+from ebbtide.errors import Conflict, Refused
+from ebbtide.ports import Blobs
+from ebbtide.spec import GrpoSpec, RLHFJobSpec
+from ebbtide.wire import (
+    BatchManifest,
+    DatasetIndex,
+    Learn,
+    PolicyRef,
+    PromptRow,
+    Ref,
+    Rollout,
+    Row,
+    SftSlice,
+    decode,
+)
+from services.learner.core.samples import (
+    MicroBatch,
+    Sample,
+    Weighting,
+    check_manifest,
+    my_rows,
+    pad,
+    sample_of,
+    supervised_sample,
+)
+from services.learner.core.slices import my_batches, updates_of
+from services.learner.engine.trainer import Work
+
+READS_AT_ONCE = 64
+
+
+class Reader:
+    """Reads for one rank of `ranks`; keeps the dataset's last chunks, which steps share."""
+
+    def __init__(self, *, blobs: Blobs, spec: RLHFJobSpec, rank: int, ranks: int) -> None:
+        self._blobs = blobs
+        self._spec = spec
+        self._rank = rank
+        self._ranks = ranks
+        self._chunks: dict[str, tuple[PromptRow, ...]] = {}
+        self._gate = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def work_of(self, command: Learn, *, attempt: int, current: PolicyRef | None) -> Work:
+        """Read and check all that `command` needs; raises Refused, Conflict, Temporary."""
+        if command.manifest.digest != command.token.manifest_digest:
+            raise Refused("token and manifest reference name different manifests", field="token")
+        manifest = decode(await self._blobs.fetch(command.manifest), BatchManifest)
+        if manifest.base != current:
+            raise Conflict(f"the batch is for {manifest.base}, the learner is at {current}")
+        check_manifest(manifest, attempt=attempt, ranks=self._ranks)
+        if manifest.sft is not None:
+            return Work(updates=await self._supervised(manifest.sft))
+        return Work(batches=await self._rollouts(manifest))
+
+    async def _rollouts(self, manifest: BatchManifest) -> list[MicroBatch]:
+        algorithm = self._spec.algorithm
+        if not isinstance(algorithm, GrpoSpec):
+            raise Refused("a batch of rollouts, but the job is supervised", field="sft")
+        weighting = Weighting(
+            aggregation=algorithm.aggregation,
+            tokens=manifest.tokens,
+            sequences=manifest.sequences,
+            limit=self._spec.training.max_response_tokens,
+        )
+        rows = my_rows(manifest, self._rank)
+        samples = await asyncio.gather(*(self._sample(r, manifest.base, weighting) for r in rows))
+        # At least one, if only a dummy: without gradient the optimiser's momentum still moves,
+        # just as it does when all rows are computed and cancel out.
+        bins: list[list[Sample]] = [[] for _ in range(max(1, manifest.microbatches))]
+        for row, sample in zip(rows, samples, strict=True):
+            bins[row.microbatch].append(sample)
+        return [pad(rows) for rows in bins]
+
+    async def _sample(self, row: Row, base: PolicyRef, weighting: Weighting) -> Sample:
+        async with self._gate:
+            data = await self._blobs.fetch(row.ref)
+        return sample_of(row, decode(data, Rollout), base, weighting)
+
+    async def _supervised(self, part: SftSlice) -> list[list[MicroBatch]]:
+        index = decode(await self._blobs.fetch(part.dataset), DatasetIndex)
+        order = DataOrder(
+            n_rows=index.n_rows, seed=self._spec.seed, shuffle=self._spec.dataset.shuffle
+        )
+        numbers = order.take(part.start, part.updates * part.batch)
+        rows = await self._rows(index, numbers)
+        lengths = [len(row.tokens) + len(row.completion) for row in rows]
+        updates = updates_of(lengths, batch=part.batch, seed=self._spec.seed + part.start)
+        return [self._update([rows[i] for i in update.rows]) for update in updates]
+
+    def _update(self, rows: Sequence[PromptRow]) -> list[MicroBatch]:
+        total = sum(len(row.completion) // 4 for row in rows)
+        samples = [supervised_sample(row, 1.0 / max(1, total)) for row in rows]
+        limit = self._spec.training.micro_batch_tokens
+        return my_batches(samples, rank=self._rank, ranks=self._ranks, limit=limit)
+
+    async def _rows(self, index: DatasetIndex, numbers: Sequence[int]) -> list[PromptRow]:
+        places = [row_ref(index, number) for number in numbers]
+        wanted = {place.chunk.digest: place.chunk for place in places}
+        read = await asyncio.gather(*(self._chunk(ref) for ref in wanted.values()))
+        self._chunks = dict(zip(wanted, read, strict=True))
+        return [self._chunks[place.chunk.digest][place.row] for place in places]
+
+    async def _chunk(self, ref: Ref) -> tuple[PromptRow, ...]:
+        kept = self._chunks.get(ref.digest)
+        if kept is not None:
+            return kept
+        async with self._gate:
+            return decode_rows(await self._blobs.fetch(ref))
