@@ -1,0 +1,208 @@
+"""What the core must know of its job, drawn from the job's spec once (pure)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebbtide.spec import GrpoSpec, PriceSpec, RLHFJobSpec, SftSpec, ValueOfTime
+from ebbtide.wire import DatasetIndex, Ref
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long the planner waits before it acts by itself, in seconds."""
+
+    lease: float = 10.0
+    """An actor that was not heard for this long has lost its samples."""
+    join: float = 10.0
+    """From the first step's opening: work of actors that are still starting is kept for them."""
+    submit: float = 3.0
+    """Reply to Submit."""
+    load: float = 120.0
+    """Reply to LoadPolicy."""
+    learner: float = 5.0
+    """Reply to Learn and Save, which say Working at once."""
+    poll: float = 2.0
+    """The learner is asked again at least this often."""
+    retry: float = 0.5
+    """After a command without an answer; doubled with each further one, up to `poll`."""
+    settle: float = 0.1
+    """Settled dispatches are gathered this long into one message."""
+    rescore: float = 3.0
+    """Scorers that idle this long while samples wait for scores are asked again."""
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """Held-out evaluation; `prompts` is already bounded by the data."""
+
+    every: int
+    prompts: int
+    samples: int
+    temperature: float
+    threshold: float
+
+
+class Grpo(msgspec.Struct, frozen=True):
+    """What GRPO needs of the planner."""
+
+    prompts: int
+    group_size: int
+    temperature: float
+    max_new_tokens: int
+    scale: str
+    drop_zero: bool
+    skip_zero: bool
+    replicas: int
+    slots: int
+    score_tries: int
+    evaluation: Evaluation | None
+
+
+class Sft(msgspec.Struct, frozen=True):
+    """What supervised fine-tuning needs of the planner."""
+
+    batch: int
+    updates: int
+
+
+class Deadlines(msgspec.Struct, frozen=True):
+    """Seconds, as in the job's spec."""
+
+    step: float
+    score: float
+    learn: float
+    stall: float
+
+
+class Economy(msgspec.Struct, frozen=True):
+    """Prices per hour by role (None: unknown) and what a plan is judged by."""
+
+    currency: str
+    per_hour: dict[str, float | None]
+    objective: str
+    hour_worth: float
+
+
+class JobConfig(msgspec.Struct, frozen=True):
+    """The whole of it. `work` says which kind of job this is."""
+
+    job_uid: str
+    seed: int
+    shuffle: bool
+    total_steps: int
+    work: Grpo | Sft
+    ranks: int
+    microbatch_tokens: int
+    checkpoint_every: int
+    retain: int
+    save_on_suspend: bool
+    deadlines: Deadlines
+    economy: Economy
+    patience: Patience
+
+    @property
+    def last_step(self) -> int:
+        """Number of the last step; the closing one, with evaluation alone, if there is any."""
+        closing = isinstance(self.work, Grpo) and self.work.evaluation is not None
+        return self.total_steps if closing else self.total_steps - 1
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of the data order that a training step uses up."""
+        if isinstance(self.work, Grpo):
+            return self.work.prompts
+        return self.work.batch * self.work.updates
+
+    def evaluates(self, step: int) -> bool:
+        """Whether eval groups ride along in `step`: every n-th, and the closing one."""
+        if not isinstance(self.work, Grpo) or self.work.evaluation is None:
+            return False
+        return step % self.work.evaluation.every == 0 or step == self.total_steps
+
+
+class Data(msgspec.Struct, frozen=True):
+    """The prepared data: indices, and the blob of the training index for the learner."""
+
+    train: DatasetIndex
+    train_ref: Ref
+    eval: DatasetIndex | None = None
+
+
+def configure(
+    spec: RLHFJobSpec, *, job_uid: str, data: Data, patience: Patience | None = None
+) -> JobConfig:
+    """Draw the core's configuration from a checked spec and the data that was prepared."""
+    return JobConfig(
+        job_uid=job_uid,
+        seed=spec.seed,
+        shuffle=spec.dataset.shuffle,
+        total_steps=spec.training.total_steps,
+        work=_work(spec, data),
+        ranks=spec.learner.ranks,
+        microbatch_tokens=spec.training.micro_batch_tokens,
+        checkpoint_every=spec.checkpoint.every_steps,
+        retain=spec.checkpoint.retain,
+        save_on_suspend=spec.checkpoint.on_suspend,
+        deadlines=Deadlines(
+            step=spec.deadlines.step_seconds,
+            score=spec.deadlines.score_seconds,
+            learn=spec.deadlines.learn_seconds,
+            stall=spec.deadlines.stall_seconds,
+        ),
+        economy=_economy(spec),
+        patience=patience or Patience(),
+    )
+
+
+def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
+    algorithm, training = spec.algorithm, spec.training
+    if isinstance(algorithm, SftSpec):
+        return Sft(batch=algorithm.batch_size, updates=algorithm.updates_per_step)
+    return Grpo(
+        prompts=training.prompts_per_step,
+        group_size=algorithm.group_size,
+        temperature=training.temperature,
+        max_new_tokens=training.max_response_tokens,
+        scale=algorithm.advantage_scale,
+        drop_zero=algorithm.zero_variance == "drop",
+        skip_zero=_moves_nothing_at_zero(algorithm),
+        replicas=spec.decode.replicas,
+        slots=spec.decode.slots,
+        score_tries=1 + (spec.reward.retries if spec.reward else 0),
+        evaluation=_evaluation(spec, data),
+    )
+
+
+def _moves_nothing_at_zero(algorithm: GrpoSpec) -> bool:
+    """With a KL term a sample moves the policy even at advantage 0, so it must be computed."""
+    return algorithm.kl_coefficient == 0
+
+
+def _evaluation(spec: RLHFJobSpec, data: Data) -> Evaluation | None:
+    if data.eval is None or data.eval.n_rows == 0:
+        return None
+    wanted = spec.evaluation
+    return Evaluation(
+        every=wanted.every_steps,
+        prompts=min(wanted.prompts, data.eval.n_rows),
+        samples=wanted.samples_per_prompt,
+        temperature=wanted.temperature,
+        threshold=wanted.pass_threshold,
+    )
+
+
+def _economy(spec: RLHFJobSpec) -> Economy:
+    price = {p.pool: p for p in spec.prices}
+    roles = {"planner": spec.planner.pool, "learner": spec.learner.pool, "decode": spec.decode.pool}
+    if spec.reward:
+        roles["reward"] = spec.reward.pool
+    objective = spec.planner.objective
+    return Economy(
+        currency=spec.currency,
+        per_hour={role: _per_hour(price.get(pool)) for role, pool in roles.items()},
+        objective=objective.type,
+        hour_worth=objective.per_hour if isinstance(objective, ValueOfTime) else 0.0,
+    )
+
+
+def _per_hour(price: PriceSpec | None) -> float | None:
+    return price.per_hour if price else None

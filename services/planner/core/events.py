@@ -1,0 +1,65 @@
+"""What happens to the planner: everything that the core is told (pure)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebbtide.wire import Beat, CommandReply, Fact, LearnerReply, Ref
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """What the planner needs of one prompt; the tokens stay where they are."""
+
+    prompt_id: str
+    n_tokens: int
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Facts of one fetch, each with the token by which it is acknowledged."""
+
+    arrived: tuple[tuple[int, Fact], ...]
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A heartbeat of any role."""
+
+    beat: Beat
+
+
+class Replied(msgspec.Struct, frozen=True):
+    """The answer to command `call`; None when none came in time."""
+
+    call: int
+    reply: CommandReply | LearnerReply | None
+
+
+class PromptsLoaded(msgspec.Struct, frozen=True):
+    """The prompts that were asked for by LoadPrompts, in its order."""
+
+    step: int
+    train: tuple[Prompt, ...]
+    eval: tuple[Prompt, ...]
+
+
+class ManifestCommitted(msgspec.Struct, frozen=True):
+    """The manifest of the checkpoint after `step` updates lies at `ref`."""
+
+    step: int
+    ref: Ref
+
+
+class PodsGone(msgspec.Struct, frozen=True):
+    """The operator says that these pods have ended: nothing of theirs runs any more."""
+
+    names: tuple[str, ...]
+
+
+class Suspend(msgspec.Struct, frozen=True):
+    """The user wants every pod freed: save if the job says so, and start nothing new."""
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time went by."""
+
+
+Event = Facts | Heard | Replied | PromptsLoaded | ManifestCommitted | PodsGone | Suspend | Tick

@@ -1,0 +1,326 @@
+"""Hands samples to actors and learns from heartbeats and replies what became of them (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ebbtide.randomness import noise_key
+from ebbtide.wire import (
+    Assign,
+    CommandReply,
+    CutSamples,
+    Dispatch,
+    Dispatched,
+    Heartbeat,
+    LoadPolicy,
+    Ok,
+    PolicyRef,
+    Ref,
+    Refusal,
+    Sampling,
+    Submit,
+)
+from services.planner.core.config import JobConfig
+from services.planner.core.crew import CONFIRMED, UNANSWERED, Actor, Crew, Run, Sighting
+from services.planner.core.decisions import equal_count
+from services.planner.core.pen import Pen
+from services.planner.core.samples import ABANDONED, OUT, WAITING, OpenStep, code_of
+from services.planner.core.settling import Settling
+from services.planner.core.waiting import Waiting
+
+_ASSIGNS_AT_ONCE = 128
+_CUTS_AT_ONCE = 1024
+
+
+class Handouts:
+    """`slots`: of an actor that has not said; `stop_ids`: what ends an answer.
+
+    The planner decides how much an actor has: its slots, and a quarter more to wait for them.
+    """
+
+    def __init__(
+        self, *, pen: Pen, config: JobConfig, slots: int, stop_ids: tuple[int, ...]
+    ) -> None:
+        self._pen = pen
+        self._patience = config.patience
+        self._seed, self._slots, self._stop_ids = config.seed, slots, stop_ids
+        self._calls: dict[int, tuple[str, str, list[int]]] = {}
+        self._seq = 0
+        self._policy: tuple[PolicyRef, Ref] | None = None
+        self._waiting = Waiting(same=lambda _a, _b: False)
+        self.crew = Crew(lease=config.patience.lease)
+        self.settling = Settling(
+            pen=pen, gather=config.patience.settle, timeout=config.patience.submit
+        )
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def want(self, policy: PolicyRef, index: Ref) -> None:
+        """From now on actors should hold `policy`; they are told at once."""
+        self._policy = (policy, index)
+        for actor in self.crew:
+            self._load(actor)
+
+    def open(self, step: OpenStep, actors: int, *, reserve: bool) -> None:
+        """Deal out the waiting samples of `step` in equal shares.
+
+        `reserve`: keep shares for wanted actors that have not appeared yet, for a while.
+        """
+        names = [actor.name for actor in self.crew.working()]
+        count = max(len(names), actors if reserve else 1, 1)
+        shares = [
+            [i for g in groups for i in step.in_group(g) if step.states[i] == WAITING]
+            for groups in equal_count(step.plan.groups, count)
+        ]
+        self._waiting = Waiting(same=lambda a, b: step.group_of[a] == step.group_of[b])
+        self._waiting.deal(shares, names, self._pen.now + self._patience.join)
+
+    def adopt(self, step: OpenStep) -> None:
+        """After a planner's restart: what the ledger says is out gets a lease to be shown."""
+        for sample in step.where(OUT):
+            self.crew.expect(step.actors[sample], step.codes[sample], self._pen.now)
+
+    def fill(self, step: OpenStep) -> int:
+        """Give each serving actor what it has room for; returns how many samples went out."""
+        if not step.states.count(WAITING):
+            return 0
+        before = self._seq
+        for actor in list(self.crew):
+            if actor.serves(step.plan.policy) and self._pen.now >= actor.pause_until:
+                self._fill_one(step, actor)
+        return self._seq - before
+
+    def _fill_one(self, step: OpenStep, actor: Actor) -> None:
+        room = self._room(actor)
+        if room <= 0:
+            return
+        picked = self._waiting.take(
+            actor.name, room, lambda sample: step.states[sample] == WAITING, self._pen.now
+        )
+        for start in range(0, len(picked), _ASSIGNS_AT_ONCE):
+            chunk = picked[start : start + _ASSIGNS_AT_ONCE]
+            self._submit(actor, [self._dispatch(step, actor, sample) for sample in chunk])
+
+    def _room(self, actor: Actor) -> int:
+        """Free places; few of them behind full slots are left to gather."""
+        slots = actor.slots or self._slots
+        queue = max(1, slots // 4)
+        room = slots + queue - len(actor.out)
+        return room if room > queue // 2 else 0
+
+    def _dispatch(self, step: OpenStep, actor: Actor, sample: int) -> Assign:
+        old, holder = step.hands[sample], step.actors[sample]
+        if old is not None and self.crew.get(holder):
+            self.settling.void(holder, old)
+        dispatch = Dispatch(self._pen.fence.attempt, self._pen.fence.planner_epoch, self._seq)
+        self._seq += 1
+        policy = step.plan.policy
+        self._pen.write(Dispatched(step.key(sample), dispatch, actor.name, policy))
+        actor.out[code_of(dispatch)] = UNANSWERED
+        step.counts["resumed"] += step.journals[sample] is not None
+        return self._assign(step, sample)
+
+    def _assign(self, step: OpenStep, sample: int) -> Assign:
+        group, key, dispatch = step.group(sample), step.key(sample), step.hands[sample]
+        assert dispatch is not None
+        return Assign(
+            key=key,
+            dispatch=dispatch,
+            policy=step.plan.policy,
+            prompt_id=group.prompt_id,
+            prompt_ref=group.prompt_ref,
+            sampling=Sampling(group.temperature, self._stop_ids),
+            noise_key=noise_key(self._seed, key),
+            max_new_tokens=group.max_new_tokens,
+            resume=step.journal(sample),
+        )
+
+    def _submit(self, actor: Actor, assigns: Sequence[Assign]) -> None:
+        codes = [code_of(assign.dispatch) for assign in assigns]
+        command = Submit(self._pen.fence, tuple(assigns))
+        call = self._pen.send(actor.name, command, self._patience.submit)
+        actor.in_flight.update(codes)
+        self._calls[call] = (actor.name, actor.incarnation, codes)
+
+    # --- heartbeats -------------------------------------------------------------------------------
+
+    def hear(self, beat: Heartbeat) -> Sighting | None:
+        """Take in an actor's heartbeat; None if it was old."""
+        sighting = self.crew.hear(beat, self._pen.now)
+        if sighting is None:
+            return None
+        step = self._pen.book.open
+        self._check_running(step, sighting)
+        self._check_outbox(step, sighting)
+        self._give_up(step, sighting.actor, sighting.lost)
+        if sighting.actor.state == "draining":
+            self._put_back(self._waiting.leave(beat.actor))
+        else:
+            self._waiting.join(beat.actor)
+        self._load(sighting.actor)
+        return sighting
+
+    def _check_running(self, step: OpenStep | None, sighting: Sighting) -> None:
+        strangers = [
+            run for run in sighting.running if not self._is_ours(step, sighting.actor, run)
+        ]
+        for start in range(0, len(strangers), _CUTS_AT_ONCE):
+            chunk = strangers[start : start + _CUTS_AT_ONCE]
+            command = CutSamples(self._pen.fence, tuple(run.dispatch for run in chunk))
+            self._pen.tell(sighting.actor.name, command, self._patience.submit)
+
+    def _is_ours(self, step: OpenStep | None, actor: Actor, run: Run) -> bool:
+        """Whether the running hand-out is wanted; notes its progress."""
+        sample = step.holder(run.code) if step else None
+        if step is None or sample is None or step.states[sample] not in (WAITING, OUT):
+            return False
+        self._found(step, sample, actor, run.code)
+        step.progressed(sample, run.dispatch, run.tokens)
+        return True
+
+    def _found(self, step: OpenStep, sample: int, actor: Actor, code: int) -> None:
+        """A hand-out that was given up is there after all, unless it has ended since."""
+        if step.states[sample] == WAITING and code not in step.ended:
+            step.found(sample, actor.name)
+            actor.out[code] = CONFIRMED
+
+    def _check_outbox(self, step: OpenStep | None, sighting: Sighting) -> None:
+        actor = sighting.actor
+        for code, dispatch in sighting.outbox:
+            if not self.settle(step, actor.name, dispatch):
+                assert step is not None
+                sample = step.holder(code)
+                assert sample is not None
+                self._found(step, sample, actor, code)
+
+    def settle(self, step: OpenStep | None, actor: str, dispatch: Dispatch) -> bool:
+        """Tell `actor` what its dispatch came to; False if that is still open."""
+        code = code_of(dispatch)
+        sample = step.holder(code) if step else None
+        if step is None or sample is None:
+            taken = code in self._pen.book.settled
+        elif step.rollouts[sample] is not None:
+            taken = True
+        elif step.states[sample] == ABANDONED:
+            taken = False
+        else:
+            return False
+        (self.settling.accepted if taken else self.settling.void)(actor, dispatch)
+        return True
+
+    # --- ends of hand-outs --------------------------------------------------------------------------
+
+    def ended(self, actor: str, code: int) -> None:
+        """The hand-out came to an end; its place is free."""
+        found = self.crew.get(actor)
+        if found:
+            found.out.pop(code, None)
+            found.in_flight.discard(code)
+
+    def wait_again(self, step: OpenStep, samples: Sequence[int]) -> None:
+        """These hand-outs brought nothing: their samples wait again."""
+        for sample in samples:
+            self.ended(step.actors[sample], step.codes[sample])
+            step.lost(sample)
+        self._put_back(samples)
+
+    def lapse(self) -> list[Actor]:
+        """Take back what actors had that were not heard for a lease; returns them."""
+        gone = self.crew.lapsed(self._pen.now)
+        for actor in gone:
+            self._bereave(actor)
+        return gone
+
+    def gone(self, name: str) -> Actor | None:
+        """The pod has ended, so its lease ends at once."""
+        actor = self.crew.gone(name)
+        if actor:
+            self._bereave(actor)
+        return actor
+
+    def _bereave(self, actor: Actor) -> None:
+        self._put_back(self._waiting.leave(actor.name))
+        self._give_up(self._pen.book.open, actor, list(actor.out))
+
+    def _give_up(self, step: OpenStep | None, actor: Actor, codes: Sequence[int]) -> None:
+        holders = [step.holder(code) for code in codes] if step else []
+        for code in codes:
+            actor.out.pop(code, None)
+            actor.in_flight.discard(code)
+        if step is not None:
+            self.wait_again(step, [i for i in holders if i is not None and step.states[i] == OUT])
+
+    def _put_back(self, samples: Sequence[int]) -> None:
+        self._waiting.put_back(samples, [actor.name for actor in self.crew.working()])
+
+    # --- replies ----------------------------------------------------------------------------------
+
+    def replied(self, call: int, reply: CommandReply | None) -> None:
+        """The answer to a Submit or LoadPolicy; None when there was none."""
+        name, incarnation, codes = self._calls.pop(call, ("", "", []))
+        actor = self.crew.get(name)
+        if actor is None or actor.incarnation != incarnation:
+            return
+        if actor.loading == call:
+            self._load_answered(actor, reply)
+        else:
+            self._submit_answered(actor, codes, reply)
+
+    def _submit_answered(self, actor: Actor, codes: list[int], reply: CommandReply | None) -> None:
+        actor.in_flight.difference_update(codes)
+        match reply:
+            case Ok(as_of=as_of):
+                actor.failures = 0
+                known = (code for code in codes if actor.out.get(code) == UNANSWERED)
+                actor.out.update(dict.fromkeys(known, as_of))
+            case Refusal():
+                self._refused(actor, codes, reply)
+            case None:
+                self._pause(actor)
+
+    def _refused(self, actor: Actor, codes: list[int], refusal: Refusal) -> None:
+        """Samples that were refused wait again; an actor at fault gets none for a moment."""
+        named = {code_of(dispatch) for dispatch in refusal.dispatches}
+        refused = [c for c in codes if (not named or c in named) and c in actor.out]
+        if refusal.code == "policy":
+            actor.policy = None
+        if refusal.code == "draining":
+            actor.state = "draining"
+            self._put_back(self._waiting.leave(actor.name))
+        self._pause(actor)
+        actor.pause_until = actor.resubmit_at
+        self._give_up(self._pen.book.open, actor, refused)
+
+    def resubmit(self, step: OpenStep) -> None:
+        """Send again what was submitted without an answer."""
+        for actor in self.crew:
+            if self._pen.now < actor.resubmit_at or not actor.out:
+                continue
+            holders = [step.holder(code) for code in actor.unanswered()]
+            samples = [i for i in holders if i is not None][:_ASSIGNS_AT_ONCE]
+            if samples:
+                self._submit(actor, [self._assign(step, sample) for sample in samples])
+
+    def _load(self, actor: Actor) -> None:
+        """Have `actor` load the wanted policy, unless it holds it or is about to."""
+        wrong = self._policy is not None and actor.policy != self._policy[0]
+        ready = actor.state in ("serving", "empty") and self._pen.now >= actor.pause_until
+        under_way = actor.loading or actor.number < actor.loaded_at
+        if not wrong or not ready or under_way or self._policy is None:
+            return
+        command = LoadPolicy(self._pen.fence, *self._policy)
+        actor.loading = self._pen.send(actor.name, command, self._patience.load)
+        self._calls[actor.loading] = (actor.name, actor.incarnation, [])
+
+    def _load_answered(self, actor: Actor, reply: CommandReply | None) -> None:
+        actor.loading = 0
+        if isinstance(reply, Ok):
+            actor.failures, actor.loaded_at = 0, reply.as_of
+        else:
+            self._pause(actor)
+            actor.pause_until = actor.resubmit_at
+
+    def _pause(self, actor: Actor) -> None:
+        pause = self._patience.retry * 2.0 ** min(actor.failures, 8)
+        actor.failures += 1
+        actor.resubmit_at = self._pen.now + min(pause, self._patience.poll)

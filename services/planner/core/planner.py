@@ -1,0 +1,190 @@
+"""The planner's core: `step(event, now) -> effects` (pure; protocol.md 12).
+
+Each event is taken in by the part that it concerns, then the job's course moves as far as what
+is known allows. The core owns its state and changes it in place; all that must outlive it goes
+through the ledger.
+"""
+
+from __future__ import annotations
+
+from ebbtide.errors import Fenced
+from ebbtide.reports import Cause
+from ebbtide.wire import (
+    CommandReply,
+    Heartbeat,
+    Learned,
+    LearnerBeat,
+    LearnerReply,
+    Ok,
+    Refusal,
+    RewardBeat,
+    Saved,
+    Working,
+)
+from services.planner.core.book import Book
+from services.planner.core.config import Data, Grpo, JobConfig
+from services.planner.core.cost import Meter, actor_cause, learner_cause
+from services.planner.core.course import ENDED, Course
+from services.planner.core.crew import Actor
+from services.planner.core.effects import Effect, Note
+from services.planner.core.events import (
+    Event,
+    Facts,
+    Heard,
+    ManifestCommitted,
+    PodsGone,
+    PromptsLoaded,
+    Replied,
+    Suspend,
+    Tick,
+)
+from services.planner.core.handouts import Handouts
+from services.planner.core.intake import Intake
+from services.planner.core.pen import Pen
+from services.planner.core.progress import Progress, progress
+from services.planner.core.scoring import ScoringDesk
+from services.planner.core.training import Training
+
+
+class Planner:
+    """`book`: the replayed ledger, this planner's own Epoch included. `pod`: its name, for cost."""
+
+    def __init__(self, *, config: JobConfig, data: Data, book: Book, pod: str, now: float) -> None:
+        work, patience = config.work, config.patience
+        grpo = work if isinstance(work, Grpo) else None
+        self._config = config
+        self._pen = pen = Pen(book=book, now=now)
+        self._meter = Meter()
+        self._scoring = ScoringDesk(
+            tries=grpo.score_tries if grpo else 1,
+            deadline=config.deadlines.score,
+            idle=patience.rescore,
+        )
+        self._handouts = Handouts(
+            pen=pen, config=config, slots=grpo.slots if grpo else 1, stop_ids=data.train.stop_ids
+        )
+        self._intake = Intake(
+            pen=pen, handouts=self._handouts, scoring=self._scoring, meter=self._meter
+        )
+        self._training = Training(pen=pen, config=config, data=data)
+        self._course = Course(
+            pen=pen,
+            config=config,
+            data=data,
+            handouts=self._handouts,
+            intake=self._intake,
+            scoring=self._scoring,
+            training=self._training,
+            meter=self._meter,
+        )
+        self._meter.mark("planner", pod, "busy", now)
+        self._course.begin()
+
+    @property
+    def ended(self) -> bool:
+        """The job is over; the last effects are out."""
+        return self._course.phase == ENDED
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take in one event; returns what is to be done, in order.
+
+        Raises Fenced when a newer planner or attempt exists: the process must end.
+        """
+        self._pen.now = now
+        if not self.ended:
+            self._take(event)
+            self._course.advance()
+        self._handouts.settling.flush()
+        return self._pen.taken()
+
+    def progress(self) -> Progress:
+        """How far the job is, for its status."""
+        return progress(
+            config=self._config,
+            book=self._pen.book,
+            course=self._course,
+            training=self._training,
+            crew=self._handouts.crew,
+        )
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Facts():
+                self._intake.take(event)
+            case Heard(beat=beat):
+                self._hear(beat)
+            case Replied(call=call, reply=reply):
+                self._replied(call, reply)
+            case PromptsLoaded():
+                self._course.loaded(event)
+            case ManifestCommitted():
+                self._training.committed(event)
+                self._intake.progress_at = self._pen.now
+            case PodsGone(names=names):
+                self._mourn([a for a in map(self._handouts.gone, names) if a])
+            case Suspend():
+                self._course.suspend()
+            case Tick():
+                self._tick()
+
+    # --- beats --------------------------------------------------------------------------------------
+
+    def _hear(self, beat: Heartbeat | LearnerBeat | RewardBeat) -> None:
+        match beat:
+            case Heartbeat():
+                self._hear_actor(beat)
+            case LearnerBeat():
+                self._training.hear(beat)
+                self._meter.mark("learner", "learner", learner_cause(beat), self._pen.now)
+            case RewardBeat():
+                self._scoring.hear(beat, self._pen.now)
+                cause: Cause = "busy" if beat.busy else "idle"
+                self._meter.mark("reward", beat.instance, cause, self._pen.now)
+
+    def _hear_actor(self, beat: Heartbeat) -> None:
+        if beat.fence and beat.fence > self._pen.fence:
+            raise Fenced(f"actor {beat.actor} obeys a newer planner: {beat.fence}")
+        sighting = self._handouts.hear(beat)
+        if sighting is None:
+            return
+        self._meter.mark("decode", beat.actor, actor_cause(beat), self._pen.now)
+        if sighting.running:
+            self._intake.progress_at = self._pen.now
+
+    # --- replies --------------------------------------------------------------------------------------
+
+    def _replied(self, call: int, reply: CommandReply | LearnerReply | None) -> None:
+        if isinstance(reply, Refusal) and reply.code == "fenced":
+            self._refused_as_old(reply)
+        if reply is None or isinstance(reply, Refusal | Learned | Saved | Working):
+            learned = self._training.replied(call, reply)
+            if learned:
+                self._course.learned(learned)
+        if reply is None or isinstance(reply, Refusal | Ok):
+            self._handouts.replied(call, reply)
+
+    def _refused_as_old(self, refusal: Refusal) -> None:
+        if refusal.seen is None or refusal.seen > self._pen.fence:
+            raise Fenced(f"a newer planner is at work: {refusal.detail}")
+
+    # --- time -----------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        step, now = self._pen.book.open, self._pen.now
+        self._mourn(self._handouts.lapse())
+        self._training.tick()
+        if step is not None:
+            self._handouts.resubmit(step)
+            for sample in self._scoring.overdue(now):
+                if not self._scoring.failed(sample, now):
+                    self._intake.abandon(step, sample, "scoring: deadline")
+            for sample in self._scoring.again(now):
+                self._intake.request(step, sample)
+            self._intake.ask()
+        self._course.abandon_late()
+        self._course.check_stall()
+
+    def _mourn(self, gone: list[Actor]) -> None:
+        for actor in gone:
+            self._meter.stop("decode", actor.name, actor.heard)
+            self._pen.do(Note("actor lost", {"actor": actor.name}))

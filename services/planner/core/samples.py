@@ -1,0 +1,182 @@
+"""The open step's samples: where each one is, in arrays by sample number (pure).
+
+Sample numbers run through the plan's groups in order. A hand-out is known by its code, one
+integer for (planner epoch, seq): epochs rise over the whole job, so codes never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from ebbtide.wire import (
+    Accepted,
+    Dispatch,
+    Dispatched,
+    GroupPlan,
+    Invalid,
+    JournalRef,
+    SampleKey,
+    Scored,
+    StepPlan,
+    Value,
+)
+
+WAITING, OUT, ACCEPTED, VALUED, INVALID, ABANDONED = range(6)
+_SEQ_BITS = 32
+
+
+def code_of(dispatch: Dispatch) -> int:
+    """The integer that names a hand-out inside the planner; never 0."""
+    return (dispatch.planner_epoch << _SEQ_BITS) | dispatch.seq
+
+
+class OpenStep:
+    """State and outcome of each sample of one plan.
+
+    WAITING -> OUT -> ACCEPTED -> VALUED | INVALID, any of the first three -> ABANDONED, and
+    OUT -> WAITING when a hand-out is lost. `rollouts[i]` is the ledger's Accepted record;
+    `journals[i]` says from which hand-out's journal the sample can go on, and how far.
+    `ended` has the codes of hand-outs that are known to have been cut or to have failed.
+    """
+
+    def __init__(self, plan: StepPlan, job_uid: str) -> None:
+        sizes = [group.size for group in plan.groups]
+        count = sum(sizes)
+        self.plan = plan
+        self.starts = list(accumulate(sizes, initial=0))
+        self.group_of = [g for g, size in enumerate(sizes) for _ in range(size)]
+        self.states = bytearray(count)
+        self.codes = [0] * count
+        self.actors = [""] * count
+        self.journals: list[tuple[Dispatch, int] | None] = [None] * count
+        self.hands: list[Dispatch | None] = [None] * count
+        self.rollouts: list[Accepted | None] = [None] * count
+        self.scores: list[Scored | None] = [None] * count
+        self.sample_of: dict[int, int] = {}
+        self.ended: set[int] = set()
+        self.without_outcome = sizes
+        self.undecoded = count
+        self.open_groups = sum(size > 0 for size in sizes)
+        self.counts = dict.fromkeys(("dispatches", "resumed", "restarted", "adopted", "void"), 0)
+        self.wasted_tokens = 0
+        self._job_uid = job_uid
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    # --- who is who ---------------------------------------------------------------------------
+
+    def key(self, sample: int) -> SampleKey:
+        """The sample's name for life."""
+        group = self.group_of[sample]
+        index = sample - self.starts[group]
+        return SampleKey(self._job_uid, self.plan.step, group, index)
+
+    def find(self, key: SampleKey) -> int | None:
+        """The sample's number, or None if this step did not plan it."""
+        plan = self.plan
+        if key.step_issued != plan.step or key.turn or key.job_uid != self._job_uid:
+            return None
+        if (
+            not 0 <= key.group < len(plan.groups)
+            or not 0 <= key.index < plan.groups[key.group].size
+        ):
+            return None
+        return self.starts[key.group] + key.index
+
+    def holder(self, code: int) -> int | None:
+        """The sample whose current hand-out is `code`, or None."""
+        sample = self.sample_of.get(code)
+        return sample if sample is not None and self.codes[sample] == code else None
+
+    def group(self, sample: int) -> GroupPlan:
+        """The plan of the sample's group."""
+        return self.plan.groups[self.group_of[sample]]
+
+    def in_group(self, group: int) -> range:
+        """Sample numbers of a group."""
+        return range(self.starts[group], self.starts[group + 1])
+
+    def where(self, state: int) -> Iterator[int]:
+        """Samples in `state`, in order."""
+        return (i for i, now in enumerate(self.states) if now == state)
+
+    def journal(self, sample: int) -> JournalRef | None:
+        """Where the sample can go on, if it has journalled tokens."""
+        found = self.journals[sample]
+        return JournalRef(self.key(sample), found[0], found[1]) if found else None
+
+    # --- what the ledger says -----------------------------------------------------------------
+
+    def dispatched(self, sample: int, record: Dispatched) -> None:
+        """A new hand-out; whatever was current before is not any more."""
+        code = code_of(record.dispatch)
+        self.sample_of[code] = sample
+        self.codes[sample] = code
+        self.hands[sample] = record.dispatch
+        self.actors[sample] = record.actor
+        self.states[sample] = OUT
+        self.counts["dispatches"] += 1
+
+    def accepted(self, sample: int, record: Accepted) -> None:
+        """The one rollout of this sample."""
+        assert self.states[sample] in (WAITING, OUT), "a sample is accepted once"
+        self.states[sample] = ACCEPTED
+        self.rollouts[sample] = record
+        self.journals[sample] = None
+        self.undecoded -= 1
+
+    def adopted(self, sample: int, record: Accepted) -> None:
+        """An earlier attempt's rollout serves this step."""
+        code = code_of(record.dispatch)
+        self.sample_of[code] = sample
+        self.codes[sample] = code
+        self.hands[sample] = record.dispatch
+        self.counts["adopted"] += 1
+        self.accepted(sample, record)
+
+    def scored(self, sample: int, record: Scored) -> None:
+        """The one verdict: a value, or none that could be had."""
+        assert self.states[sample] == ACCEPTED, "a sample is scored once, after acceptance"
+        assert isinstance(record.score, Value | Invalid), "an error is no verdict"
+        self.states[sample] = VALUED if isinstance(record.score, Value) else INVALID
+        self.scores[sample] = record
+        self._end(sample)
+
+    def abandoned(self, sample: int) -> None:
+        """Given up."""
+        assert self.states[sample] <= ACCEPTED, "a sample has one outcome"
+        self.undecoded -= self.states[sample] != ACCEPTED
+        self.states[sample] = ABANDONED
+        self._end(sample)
+
+    def _end(self, sample: int) -> None:
+        group = self.group_of[sample]
+        self.without_outcome[group] -= 1
+        self.open_groups -= self.without_outcome[group] == 0
+
+    # --- what only this planner knows ---------------------------------------------------------
+
+    def lost(self, sample: int) -> None:
+        """The current hand-out will bring no rollout; its sample waits for another."""
+        assert self.states[sample] == OUT
+        self.states[sample] = WAITING
+
+    def found(self, sample: int, actor: str) -> None:
+        """A hand-out that was given up runs after all."""
+        self.states[sample] = OUT
+        self.actors[sample] = actor
+
+    def progressed(self, sample: int, dispatch: Dispatch, tokens: int) -> None:
+        """The journal of `dispatch` reaches `tokens`; a longer one is kept until then."""
+        known = self.journals[sample]
+        if tokens and (known is None or tokens >= known[1]):
+            self.journals[sample] = (dispatch, tokens)
+
+    def restart(self, sample: int) -> None:
+        """The journal is gone: the sample begins again at its prompt."""
+        known = self.journals[sample]
+        self.wasted_tokens += known[1] if known else 0
+        self.counts["restarted"] += 1
+        self.journals[sample] = None
