@@ -104,6 +104,7 @@ class ValkeyHot:
 
 
 def _chunk(name: str, data: bytes | str) -> Journal:
+    assert isinstance(data, bytes), "the client must not decode"
     try:
         return _DECODER.decode(data)
     except msgspec.MsgspecError as error:
