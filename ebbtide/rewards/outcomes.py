@@ -39,6 +39,14 @@ class Broken(msgspec.Struct, frozen=True, tag="broken"):
 
 Outcome = Worth | Unusable | Broken
 
+
+class Judged(msgspec.Struct, frozen=True, tag="judged"):
+    """One outcome and its seconds per component of the job, in the job's order."""
+
+    outcomes: tuple[Outcome, ...]
+    seconds: tuple[float, ...]
+
+
 Reference = Mapping[str, Any]
 Scorer = Callable[[Answer, Reference], Outcome]
 """Judges an answer against its decoded reference."""

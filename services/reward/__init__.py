@@ -1,0 +1,1 @@
+"""Reward service: takes accepted rollouts from the work queue, answers with scores."""

@@ -1,0 +1,136 @@
+"""What the reward service decides: scores from outcomes, retries, the breaker (pure).
+
+A score is tri-state. Value: the answer's worth, its own faults included. Invalid: not the
+answer's fault, trying again changes nothing. Error: infrastructure, tried again, then counted;
+never a reward of 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ebbtide.rewards.outcomes import Broken, Judged, Outcome, Unusable, Worth
+from ebbtide.spec import Component, RewardSpec
+from ebbtide.wire import Error, Invalid, Part, Score, ScoreReady, ScoreRequest, Value, digest
+
+FIRST_DELAY = 0.1
+LONGEST_DELAY = 5.0
+
+
+class TimedOut(msgspec.Struct, frozen=True, tag="timed_out"):
+    """The worker was killed at the hard limit while it worked on this answer."""
+
+
+class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
+    """The worker died of this answer: twice, the second time with this answer alone."""
+
+
+class NoWorker(msgspec.Struct, frozen=True, tag="no_worker"):
+    """No worker could be had."""
+
+    why: str
+
+
+Verdict = Judged | TimedOut | Crashed | NoWorker
+
+
+def score(components: Sequence[Component], verdict: Verdict) -> Score:
+    """The score of one answer: the weighted sum, or whose fault it is that there is none."""
+    match verdict:
+        case TimedOut():
+            return Value(total=0.0, parts=(), fault="timeout")
+        case Crashed():
+            return Value(total=0.0, parts=(), fault="crash")
+        case NoWorker(why):
+            return Error(error_class="NoWorker", detail=why)
+        case Judged(outcomes):
+            return _sum(components, outcomes)
+
+
+def _sum(components: Sequence[Component], outcomes: Sequence[Outcome]) -> Score:
+    named = list(zip(components, outcomes, strict=True))
+    for component, outcome in named:
+        if isinstance(outcome, Broken):
+            return Error(outcome.error_class, f"{component.name}: {outcome.detail}")
+    for component, outcome in named:
+        if isinstance(outcome, Unusable):
+            return Invalid(f"{component.name}: {outcome.why}")
+    worths = [(c, o) for c, o in named if isinstance(o, Worth)]
+    parts = tuple(Part(c.name, o.value, o.value * c.weight) for c, o in worths)
+    total = math.fsum(part.weighted for part in parts)
+    if not math.isfinite(total):
+        return Invalid("the weighted sum is not a finite number")
+    return Value(total, parts, next((o.fault for _, o in worths if o.fault), ""))
+
+
+# --- trying again -----------------------------------------------------------------------------
+
+
+def delay(request: ScoreRequest, tries: int) -> float:
+    """Seconds before try number `tries` + 1: doubling, spread by the sample so none march in step."""
+    name = f"{request.rollout.digest}{tries}"
+    spread = int(digest(name.encode())[:8], 16) / 2**32
+    return float(min(FIRST_DELAY * 2 ** (tries - 1), LONGEST_DELAY) * (0.5 + spread))
+
+
+class Breaker:
+    """Stops the intake after `limit` errors in a row; then lets one through at a time.
+
+    Closed: any number. Open: none until `rest` seconds have passed (twice as many after each
+    failed trial, up to 16 times), then one; its success closes.
+    """
+
+    def __init__(self, *, limit: int, rest: float) -> None:
+        self._limit = limit
+        self._first_rest = self._rest = rest
+        self._errors = 0
+        self._until: float | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether intake is stopped or on trial."""
+        return self._until is not None
+
+    @property
+    def rest(self) -> float:
+        """Seconds for which handed-back work had better stay away."""
+        return self._rest
+
+    def allowance(self, now: float, in_flight: int, capacity: int) -> int:
+        """How many more answers may be taken at `now`."""
+        if self._until is None:
+            return max(0, capacity - in_flight)
+        return int(now >= self._until and in_flight == 0)
+
+    def succeeded(self) -> None:
+        """Something was scored: the way is free."""
+        self._errors, self._until, self._rest = 0, None, self._first_rest
+
+    def failed(self, now: float) -> None:
+        """An error; opens at the limit, and again after a failed trial."""
+        self._errors += 1
+        if self._until is not None and now >= self._until:
+            self._rest = min(2 * self._rest, 16 * self._first_rest)
+            self._until = now + self._rest
+        elif self._until is None and self._errors >= self._limit:
+            self._until = now + self._rest
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def scorer_digest(spec: RewardSpec, versions: Mapping[str, str]) -> str:
+    """Names everything that shapes a score: the components and the versions of what judges."""
+    components = [component.model_dump(mode="json") for component in spec.components]
+    return digest(msgspec.json.encode([components, dict(versions)], order="deterministic"))
+
+
+def dedup_id(ready: ScoreReady, instance: str, number: int) -> str:
+    """A repeated verdict has the same id; an error, which may be followed by a value, never has."""
+    key = ready.key
+    name = f"{key.job_uid}.{key.step_issued}.{key.group}.{key.index}.{key.turn}"
+    tail = f"{instance}.{number}" if isinstance(ready.score, Error) else "done"
+    return f"score.{name}.{ready.rollout_digest[:16]}.{tail}"

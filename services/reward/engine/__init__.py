@@ -1,0 +1,1 @@
+"""Scoring in killable processes: `pool.Pool` hands answers to workers, `worker` is their program."""

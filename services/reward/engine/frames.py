@@ -1,0 +1,48 @@
+"""What a worker and its pool say to each other: msgpack behind a length, over pipes (pure)."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from ebbtide.rewards.outcomes import Answer, Judged
+
+LENGTH = struct.Struct("<I")
+
+
+class Setup(msgspec.Struct, frozen=True, tag="setup"):
+    """First frame to a worker. `reward` is the job's RewardSpec as JSON.
+
+    `memory_bytes` may be added to what the libraries take; `cpu_seconds` per answer and processor.
+    """
+
+    reward: bytes
+    memory_bytes: int
+    cpu_seconds: float
+
+
+class Batch(msgspec.Struct, frozen=True, tag="batch"):
+    """Answers to judge, one after the other."""
+
+    answers: tuple[Answer, ...]
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """First frame of a worker: everything is imported."""
+
+
+class Unfit(msgspec.Struct, frozen=True, tag="unfit"):
+    """Instead of Ready: the components cannot be had; trying again changes nothing."""
+
+    why: str
+
+
+ToWorker = Setup | Batch
+FromWorker = Ready | Unfit | Judged
+
+
+def pack(message: ToWorker | FromWorker) -> bytes:
+    """One frame."""
+    body = msgspec.msgpack.encode(message)
+    return LENGTH.pack(len(body)) + body

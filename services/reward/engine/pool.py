@@ -1,0 +1,164 @@
+"""Hands answers to warm workers in batches; kills a worker that overstays on one answer.
+
+Every answer gets exactly one verdict. When a worker dies, the answer it was at is tried once
+more, alone in a fresh worker; the others of its batch just go on elsewhere. Time is counted in
+ticks of this process's own loop: if the machine or this service stood still, nobody is blamed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from ebbtide.errors import Temporary
+from ebbtide.logs import Log
+from ebbtide.rewards.outcomes import Answer, Judged
+from services.reward.core import Crashed, NoWorker, TimedOut, Verdict
+from services.reward.engine.frames import Batch, Setup
+from services.reward.engine.process import Worker, start
+from services.reward.engine.slot import Slot
+
+_TICKS_PER_LIMIT = 20
+_LONGEST_TICK = 0.25
+_SLOWEST_RESTART = 5.0
+
+
+class PoolSettings(msgspec.Struct, frozen=True):
+    """`limit_seconds` per answer, `start_seconds` per worker; `batch`: most answers in one frame."""
+
+    workers: int
+    limit_seconds: float
+    start_seconds: float = 120.0
+    batch: int = 64
+
+
+class _Task:
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.alone = False
+        self.verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+
+    def settle(self, verdict: Verdict) -> None:
+        if not self.verdict.done():
+            self.verdict.set_result(verdict)
+
+
+class Pool:
+    """Use `open_pool`. `score` may be called by many tasks at once."""
+
+    def __init__(self, *, setup: Setup, settings: PoolSettings, log: Log) -> None:
+        self._setup = setup
+        self._settings = settings
+        self._log = log
+        self._waiting: deque[_Task] = deque()
+        self._work = asyncio.Event()
+        ticks = math.ceil(settings.limit_seconds / _tick_seconds(settings))
+        self._slots = [Slot(patience=ticks) for _ in range(settings.workers)]
+
+    async def score(self, answer: Answer) -> Verdict:
+        """The verdict on one answer; cancelling forgets it."""
+        task = _Task(answer)
+        self._waiting.append(task)
+        self._work.set()
+        return await task.verdict
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Of the workers that live."""
+        return tuple(slot.worker.pid for slot in self._slots if slot.worker)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start all workers warm, serve, kill them at the end. Raises what `start` raises."""
+        try:
+            async with asyncio.TaskGroup() as starting:
+                for slot in self._slots:
+                    starting.create_task(self._start(slot))
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._serve(slot)) for slot in self._slots]
+                tasks.append(group.create_task(self._watch()))
+                yield
+                for task in tasks:
+                    task.cancel()
+        finally:
+            for slot in self._slots:
+                if slot.worker:
+                    await slot.worker.end()
+
+    async def _start(self, slot: Slot) -> None:
+        slot.worker = await start(self._setup, timeout=self._settings.start_seconds)
+
+    async def _serve(self, slot: Slot) -> None:
+        while True:
+            batch = await self._take()
+            if slot.worker is None:
+                await self._restart(slot, batch)
+            if slot.worker is not None:
+                await self._hand_over(slot, slot.worker, batch)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_tick_seconds(self._settings))
+            for slot in self._slots:
+                slot.tick()
+
+    async def _take(self) -> list[_Task]:
+        """A fair share of what waits; a task on its second try comes alone."""
+        while not self._waiting:
+            self._work.clear()
+            await self._work.wait()
+        share = len(self._waiting) // len(self._slots)
+        batch = [self._waiting.popleft()]
+        while len(batch) < min(share, self._settings.batch) and not batch[0].alone:
+            if self._waiting[0].alone:
+                break
+            batch.append(self._waiting.popleft())
+        return [task for task in batch if not task.verdict.done()]
+
+    async def _restart(self, slot: Slot, batch: list[_Task]) -> None:
+        """A new worker, or the reason why not for each task of the batch."""
+        try:
+            await self._start(slot)
+            slot.failed_starts = 0
+        except (Temporary, ValueError) as error:
+            self._log.warning("worker start failed", why=str(error))
+            for task in batch:
+                task.settle(NoWorker(str(error)))
+            slot.failed_starts += 1
+            await asyncio.sleep(min(0.1 * 2**slot.failed_starts, _SLOWEST_RESTART))
+
+    async def _hand_over(self, slot: Slot, worker: Worker, batch: list[_Task]) -> None:
+        slot.begin(len(batch))
+        await worker.send(Batch(tuple(task.answer for task in batch)))
+        for place, task in enumerate(batch):
+            judged = await worker.receive()
+            if not isinstance(judged, Judged):
+                slot.worker = None
+                self._bury(await worker.end(), slot.overstayed, task, batch[place + 1 :])
+                break
+            slot.advance()
+            task.settle(judged)
+        slot.begin(0)
+
+    def _bury(self, status: int, overstayed: bool, suspect: _Task, others: list[_Task]) -> None:
+        timed_out = overstayed or status == -signal.SIGXCPU
+        self._log.warning("worker died", status=status, timed_out=timed_out)
+        if timed_out:
+            suspect.settle(TimedOut())
+        elif suspect.alone:
+            suspect.settle(Crashed())
+        else:
+            suspect.alone = True
+            self._waiting.appendleft(suspect)
+        self._waiting.extendleft(reversed(others))
+        self._work.set()
+
+
+def _tick_seconds(settings: PoolSettings) -> float:
+    return min(settings.limit_seconds / _TICKS_PER_LIMIT, _LONGEST_TICK)

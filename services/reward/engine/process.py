@@ -1,0 +1,108 @@
+"""One worker process as the pool sees it: started warm, killed with all its children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+
+import msgspec
+
+from ebbtide.errors import Refused, Temporary
+from ebbtide.settings import PREFIX
+from services.reward.engine.frames import LENGTH, FromWorker, Ready, Setup, ToWorker, Unfit, pack
+
+_MODULE = "services.reward.engine.worker"
+
+
+class Worker:
+    """A running worker that has imported all that its components need."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin
+        assert process.stdout
+        self._process = process
+        self._in, self._out = process.stdin, process.stdout
+
+    @property
+    def pid(self) -> int:
+        """Of the worker, which leads a process group of its own."""
+        return self._process.pid
+
+    async def send(self, message: ToWorker) -> None:
+        """Write a frame; a worker that died shows in `receive`."""
+        with suppress(ConnectionError):
+            self._in.write(pack(message))
+            await self._in.drain()
+
+    async def receive(self) -> FromWorker | None:
+        """The next frame, or None once the worker is dead."""
+        try:
+            head = await self._out.readexactly(LENGTH.size)
+            body = await self._out.readexactly(LENGTH.unpack(head)[0])
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        return msgspec.msgpack.decode(body, type=FromWorker)
+
+    def kill(self) -> None:
+        """Kill it and whatever it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def end(self) -> int:
+        """Kill and reap; returns how it ended, a negative number for a signal."""
+        self.kill()
+        return await self._process.wait()
+
+
+async def start(setup: Setup, *, timeout: float) -> Worker:
+    """A warm worker, within `timeout` seconds.
+
+    Raises Refused when the components cannot be had, Temporary when the process cannot.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            _MODULE,
+            stdin=PIPE,
+            stdout=PIPE,
+            start_new_session=True,
+            env=_environment(),
+        )
+    except OSError as error:
+        raise Temporary(f"cannot start a worker: {error.strerror}") from None
+    worker = Worker(process)
+    try:
+        async with asyncio.timeout(timeout):
+            await worker.send(setup)
+            _expect_ready(await worker.receive())
+    except BaseException as error:
+        status = await worker.end()
+        if isinstance(error, TimeoutError | _Silent):
+            raise Temporary(f"a worker did not start (status {status})") from None
+        raise
+    return worker
+
+
+class _Silent(Exception):
+    pass
+
+
+def _expect_ready(message: FromWorker | None) -> None:
+    match message:
+        case Ready():
+            return
+        case Unfit(why):
+            raise Refused(why, field="/spec/reward/components")
+        case _:
+            raise _Silent
+
+
+def _environment() -> dict[str, str]:
+    """Ours without the service's settings, which hold secrets; one thread per library."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return {**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -1,0 +1,107 @@
+"""A worker: judges answers one by one until its pipe closes (`python -m services.reward.engine.worker`).
+
+It may be killed at any moment. Limits on memory and processor time are its own; the limit on
+time by the clock is the pool's. What users' functions print goes to standard error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ebbtide.errors import Refused
+from ebbtide.rewards.outcomes import Answer, Judged, Outcome, Scorer
+from ebbtide.rewards.scorers import judge, scorer
+from ebbtide.spec import RewardSpec
+from services.reward.engine.frames import (
+    LENGTH,
+    Batch,
+    FromWorker,
+    Ready,
+    Setup,
+    ToWorker,
+    Unfit,
+    pack,
+)
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+def main() -> int:
+    """Set up, say Ready, judge; returns the exit status."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:
+        return 0
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    setup = _read(sys.stdin.buffer)
+    assert isinstance(setup, Setup)
+    try:
+        spec = RewardSpec.model_validate_json(setup.reward)
+        scorers = tuple(scorer(component) for component in spec.components)
+    except (Refused, ImportError) as error:
+        _write(out, Unfit(str(error)))
+        return 1
+    _limit_memory(setup.memory_bytes)
+    _write(out, Ready())
+    _serve(sys.stdin.buffer, out, scorers, setup.cpu_seconds)
+    return 0
+
+
+def _serve(
+    source: BinaryIO, out: BinaryIO, scorers: tuple[Scorer, ...], cpu_seconds: float
+) -> None:
+    while isinstance(batch := _read(source), Batch):
+        for answer in batch.answers:
+            _limit_processor(cpu_seconds)
+            _write(out, _judge(scorers, answer))
+
+
+def _judge(scorers: tuple[Scorer, ...], answer: Answer) -> Judged:
+    outcomes: list[Outcome] = []
+    seconds: list[float] = []
+    for score in scorers:
+        start = time.perf_counter()
+        outcomes.extend(judge((score,), answer))
+        seconds.append(time.perf_counter() - start)
+    return Judged(tuple(outcomes), tuple(seconds))
+
+
+def _limit_memory(more: int) -> None:
+    """Let address space grow by `more` bytes from here on; leave no core files."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + more
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _limit_processor(seconds: float) -> None:
+    """End this process by SIGXCPU after `seconds` more on every processor, even with no pool left."""
+    allowed = seconds * (os.cpu_count() or 1)
+    soft = math.ceil(time.process_time() + allowed) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+
+
+def _read(source: BinaryIO) -> ToWorker | None:
+    head = source.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    return msgspec.msgpack.decode(source.read(LENGTH.unpack(head)[0]), type=ToWorker)
+
+
+def _write(out: BinaryIO, message: FromWorker) -> None:
+    out.write(pack(message))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

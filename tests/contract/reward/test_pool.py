@@ -1,0 +1,116 @@
+"""Real worker processes: killed, crashing, hanging, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import Any
+
+import psutil
+import pytest
+
+from ebbtide.errors import Refused
+from ebbtide.rewards.outcomes import Answer, Judged, Unusable, Worth
+from services.reward.core import Crashed, TimedOut, Verdict
+
+
+def answer(response: str) -> Answer:
+    return Answer("prompt", response, b"{}", "t")
+
+
+async def scores(pool: Any, *responses: str) -> list[Any]:
+    verdicts = await asyncio.gather(*(pool.score(answer(r)) for r in responses))
+    return [v.outcomes[0] if isinstance(v, Judged) else type(v) for v in verdicts]
+
+
+async def test_each_answer_gets_its_own_verdict(open_pool: Any) -> None:
+    async with open_pool(workers=2) as pool:
+        found = await scores(pool, *(str(n) for n in range(200)))
+    assert found == [Worth(float(n)) for n in range(200)]
+
+
+async def test_an_answer_that_hangs_is_killed_and_the_rest_goes_on(open_pool: Any) -> None:
+    async with open_pool(seconds=0.4) as pool:
+        assert await scores(pool, "1", "hang", "2") == [Worth(1.0), TimedOut, Worth(2.0)]
+
+
+async def test_an_answer_that_kills_its_worker_is_blamed_only_when_alone(open_pool: Any) -> None:
+    async with open_pool() as pool:
+        found = await scores(pool, "1", "crash", "2", "crash", "3")
+    assert found == [Worth(1.0), Crashed, Worth(2.0), Crashed, Worth(3.0)]
+
+
+async def test_an_idle_worker_that_dies_is_replaced_unnoticed(open_pool: Any) -> None:
+    async with open_pool() as pool:
+        os.kill(pool.pids[0], signal.SIGKILL)
+        assert await scores(pool, "1", "2") == [Worth(1.0), Worth(2.0)]
+
+
+async def test_a_worker_killed_from_outside_costs_its_answer_nothing(open_pool: Any) -> None:
+    async with open_pool(seconds=60) as pool:
+        task = asyncio.ensure_future(pool.score(answer("hang")))
+        await asyncio.sleep(0.3)
+        first = pool.pids[0]
+        os.kill(first, signal.SIGKILL)
+        async with asyncio.timeout(60):
+            while not set(pool.pids) - {first}:  # noqa: ASYNC110 - nothing tells of a new worker
+                await asyncio.sleep(0.05)
+        assert not task.done()
+        task.cancel()
+
+
+async def test_too_much_memory_is_the_answers_fault_and_not_the_machines(open_pool: Any) -> None:
+    async with open_pool() as pool:
+        assert await scores(pool, "memory", "1") == [Worth(0.0, fault="memory"), Worth(1.0)]
+
+
+async def test_what_a_function_prints_does_not_disturb(open_pool: Any) -> None:
+    async with open_pool() as pool:
+        assert await scores(pool, "print", "2") == [Worth(1.0), Worth(2.0)]
+
+
+async def test_a_function_sees_no_settings_of_the_service(
+    open_pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EBBTIDE_NATS_PASSWORD", "secret")
+    async with open_pool() as pool:
+        environment = psutil.Process(pool.pids[0]).environ()
+    assert "secret" not in environment.values()
+
+
+async def test_a_function_that_cannot_be_had_is_refused_at_start(open_pool: Any) -> None:
+    missing = {"type": "function", "name": "f", "entry_point": "nowhere:f"}
+    with pytest.RaisesGroup(pytest.RaisesExc(Refused, match="cannot load nowhere:f")):
+        async with open_pool(missing):
+            pass
+
+
+async def test_no_worker_outlives_the_pool(open_pool: Any) -> None:
+    async with open_pool(workers=2, seconds=60) as pool:
+        pids = pool.pids
+        hanging = asyncio.ensure_future(pool.score(answer("hang")))
+        await asyncio.sleep(0.3)
+        hanging.cancel()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+async def test_a_stopped_clock_blames_nobody(open_pool: Any) -> None:
+    async with open_pool(seconds=0.4) as pool:
+        os.kill(pool.pids[0], signal.SIGSTOP)
+        task: asyncio.Future[Verdict] = asyncio.ensure_future(pool.score(answer("1")))
+        await asyncio.sleep(0.1)
+        _freeze_this_process(1.0)
+        os.kill(pool.pids[0], signal.SIGCONT)
+        assert await task == Judged((Worth(1.0),), (task.result().seconds[0],))  # type: ignore[union-attr]
+
+
+def _freeze_this_process(seconds: float) -> None:
+    """As if the service were paused: the loop does not turn."""
+    time.sleep(seconds)
+
+
+async def test_unusable_is_told_apart_from_wrong(open_pool: Any) -> None:
+    async with open_pool() as pool:
+        assert await scores(pool, "raise") == [Unusable("ZeroDivisionError: division by zero")]
