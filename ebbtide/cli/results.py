@@ -1,0 +1,151 @@
+"""logs, cost, samples, checkpoints, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.markup import escape
+from rich.panel import Panel
+
+from ebbtide.api import CostReport, LogLine, Sample
+from ebbtide.cli.show import (
+    console,
+    duration,
+    money,
+    print_json,
+    print_json_line,
+    table,
+)
+from ebbtide.client import Client
+from ebbtide.errors import Refused
+
+
+def show_logs(
+    name: str, *, role: str | None, pod: str | None, tail: int, follow: bool, as_json: bool
+) -> None:
+    """Lines with the name of their pod."""
+    with Client.from_state() as client:
+        if follow:
+            for line in client.follow_logs(name, role=role, pod=pod, tail=tail):
+                print_json_line(line) if as_json else print(_log_line(line), flush=True)
+            return
+        found = client.logs(name, role=role, pod=pod, tail=tail)
+    if as_json:
+        print_json(found)
+        return
+    if not found.items:
+        print("no lines")
+    for line in found.items:
+        print(_log_line(line))
+
+
+def _log_line(line: LogLine) -> str:
+    return f"{line.pod} | {line.text}"
+
+
+def show_cost(name: str, *, as_json: bool) -> None:
+    """Seconds and money by role and cause."""
+    with Client.from_state() as client:
+        found = client.cost(name)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (part.role, part.cause, duration(part.seconds), money(part.cost, found.currency))
+        for part in found.parts
+    ]
+    out = console()
+    out.print(table(("ROLE", "CAUSE", ">HELD", ">COST"), rows))
+    out.print(f"\ntotal {money(found.total, found.currency)} for {duration(found.held_seconds)}")
+    for note in _cost_notes(found):
+        out.print(note)
+
+
+def _cost_notes(found: CostReport) -> list[str]:
+    notes = []
+    if found.unpriced_seconds > 0:
+        held = duration(found.unpriced_seconds)
+        notes.append(f"{held} have no price: add the pool to spec.prices")
+    if found.over_attributed_seconds > 1:
+        over = duration(found.over_attributed_seconds)
+        notes.append(f"causes explain {over} more than was held: please report this")
+    return notes
+
+
+def show_samples(
+    name: str, *, step: int | None, purpose: str | None, limit: int, as_json: bool
+) -> None:
+    """Prompts and answers of one step."""
+    if purpose not in (None, "train", "eval"):
+        raise Refused("--purpose must be train or eval")
+    found: list[Sample] = []
+    after: str | None = None
+    with Client.from_state() as client:
+        while len(found) < limit:
+            size = min(100, limit - len(found))
+            page = client.samples(name, step=step, purpose=purpose, after=after, limit=size)
+            found += page.items
+            after = page.next
+            if after is None:
+                break
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print("no samples yet")
+    for sample in found:
+        console().print(_sample(sample))
+
+
+def _sample(sample: Sample) -> Panel:
+    score = sample.score
+    words = [f"step {sample.step}, group {sample.group}, sample {sample.index}, {sample.purpose}"]
+    if score.total is None:
+        words.append(f"{score.kind} {score.why}".strip())
+    else:
+        words.append(f"score {score.total:.3f}" + (f" ({score.fault})" if score.fault else ""))
+        words += [f"{part.name} {part.value:.3f}" for part in score.parts if len(score.parts) > 1]
+    if sample.advantage is not None:
+        words.append(f"advantage {sample.advantage:+.3f}")
+    versions = ", ".join(sorted({f"v{span.version}" for span in sample.versions}))
+    foot = f"{sample.n_tokens} tokens, {sample.finish}, {versions}, {sample.actor}"
+    body = f"[dim]{escape(sample.prompt)}[/]\n{escape(sample.response)}"
+    return Panel(body, title=escape("; ".join(words)), subtitle=foot, title_align="left")
+
+
+def show_checkpoints(name: str, *, as_json: bool) -> None:
+    """Committed checkpoints."""
+    with Client.from_state() as client:
+        found = client.checkpoints(name)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            str(one.step),
+            str(one.attempt),
+            f"v{one.policy_version}",
+            one.policy_digest[:12],
+            one.policy_path,
+        )
+        for one in found.items
+    ]
+    console().print(table((">STEP", ">ATTEMPT", "POLICY", "DIGEST", "FOLDER"), rows))
+
+
+def write_report(name: str, out: Path, *, as_json: bool) -> None:
+    """report.html and report.json."""
+    from ebbtide.report import collect, render_html, render_json  # noqa: PLC0415 - only here
+
+    with Client.from_state() as client:
+        data = collect(client, name)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.html").write_text(render_html(data), "utf-8")
+        (out / "report.json").write_text(render_json(data), "utf-8")
+    except OSError as error:
+        raise Refused(f"cannot write into {out}: {error.strerror}") from None
+    if as_json:
+        print((out / "report.json").read_text("utf-8"), end="")
+    else:
+        print(f"{out / 'report.html'}\n{out / 'report.json'}")

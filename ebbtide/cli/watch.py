@@ -1,0 +1,212 @@
+"""`ebbtide watch`: a job live, driven by its event stream."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ebbtide import status as job_status
+from ebbtide.api import Event
+from ebbtide.cli.ending import FAILED, say
+from ebbtide.cli.show import duration, money, print_json_line, state
+from ebbtide.client import Client
+
+PHASES = ("plan", "sync", "decode", "score", "learn")
+_COLOURS = {
+    "plan": "grey50",
+    "sync": "blue",
+    "decode": "green",
+    "score": "yellow",
+    "learn": "magenta",
+}
+_BAR = 40
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """What is known of a job from its events so far."""
+
+    name: str
+    state: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    status: Mapping[str, Any] = {}
+    step: Mapping[str, Any] = {}
+    rewards: tuple[float, ...] = ()
+    evals: tuple[float, ...] = ()
+    ended: bool = False
+
+    def take(self, event: Event) -> Watched:
+        """With one event more."""
+        replace = msgspec.structs.replace
+        match event.type:
+            case "step":
+                return replace(
+                    self,
+                    step=event.data,
+                    rewards=(*self.rewards, *_mean(event.data, "rewards")),
+                    evals=(*self.evals, *_mean(event.data, "evaluation")),
+                )
+            case "progress" | "end":
+                return replace(
+                    self,
+                    state=event.data.get("state", self.state),
+                    status=event.data.get("status", self.status),
+                    reason=event.reason,
+                    message=event.message,
+                    ended=event.type == "end",
+                )
+        return self
+
+
+def _mean(report: Mapping[str, Any], field: str) -> tuple[float, ...]:
+    mean = (report.get(field) or {}).get("mean")
+    return () if mean is None else (float(mean),)
+
+
+def watch_job(name: str, *, as_json: bool) -> None:
+    """Show events until the end; ends with 0 only for a Complete job."""
+    with Client.from_state() as client:
+        events = client.events(name)
+        if as_json:
+            last = _as_lines(name, events)
+        elif sys.stdout.isatty():
+            last = _live(name, events)
+        else:
+            last = _plain(name, events)
+    _finish(last)
+
+
+def _finish(last: Watched) -> NoReturn:
+    if last.state == "Complete":
+        raise typer.Exit(0)
+    failure = last.status.get("lastFailure") or {}
+    say(f"{last.name} is {last.state}: {last.reason} {last.message}".rstrip())
+    if failure.get("message"):
+        say(f"last failure, {failure.get('role')} {failure.get('pod')}: {failure['message']}")
+    raise typer.Exit(FAILED)
+
+
+def _as_lines(name: str, events: Iterable[Event]) -> Watched:
+    last = Watched(name)
+    for event in events:
+        last = last.take(event)
+        print_json_line(event)
+    return last
+
+
+def _plain(name: str, events: Iterable[Event]) -> Watched:
+    """For pipes and logs: a line for each change of state and each step."""
+    last = Watched(name)
+    for event in events:
+        new = last.take(event)
+        if new.state != last.state:
+            print(f"{name}: {new.state} {new.reason} {new.message}".rstrip(), flush=True)
+        if event.type == "step":
+            print(f"{name}: {step_line(event.data)}", flush=True)
+        last = new
+    return last
+
+
+def step_line(report: Mapping[str, Any]) -> str:
+    """One step in one line."""
+    parts = [f"step {report.get('step')}", f"{report.get('seconds', 0.0):.1f} s"]
+    for label, field in (("reward", "rewards"), ("eval", "evaluation")):
+        parts += [f"{label} {mean:.3f}" for mean in _mean(report, field)]
+    parts.append(f"{tokens_per_second(report):.0f} tokens/s")
+    return ", ".join(parts)
+
+
+def tokens_per_second(report: Mapping[str, Any]) -> float:
+    """Response tokens of a step per second of it."""
+    seconds = float(report.get("seconds") or 0.0)
+    tokens = float((report.get("tokens") or {}).get("response") or 0.0)
+    return tokens / seconds if seconds else 0.0
+
+
+def _live(name: str, events: Iterable[Event]) -> Watched:
+    last = Watched(name)
+    start = time.monotonic()
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False) as live:
+        for event in events:
+            last = last.take(event)
+            live.update(panel(last, time.monotonic() - start), refresh=True)
+    return last
+
+
+def panel(job: Watched, seconds: float) -> RenderableType:
+    """The live table."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column()
+    for label, value in _rows(job):
+        grid.add_row(label, value)
+    head = Text.from_markup(f"[bold]{job.name}[/]  {state(job.state)}  {job.reason}")
+    head.append(f"   watched for {duration(seconds)}", style="dim")
+    return Group(head, grid, Text(job.message, style="dim"))
+
+
+def _rows(job: Watched) -> Iterable[tuple[str, RenderableType]]:
+    progress = job_status.read(job.status, "progress", job_status.Progress)
+    cost = job_status.read(job.status, "cost", job_status.CostStatus)
+    yield "steps", _bar(progress.step, progress.total_steps)
+    yield "phase", progress.phase or "-"
+    if job.rewards:
+        yield "reward", f"{job.rewards[-1]:.3f}   {sparkline(job.rewards)}"
+    if job.evals:
+        yield "held-out", f"{job.evals[-1]:.3f} from {job.evals[0]:.3f}   {sparkline(job.evals)}"
+    for role in job.status.get("roles", ()):
+        yield str(role.get("name")), _role(role)
+    if job.step:
+        yield "last step", f"{duration(job.step.get('seconds', 0.0))}   {_rate(job.step)}"
+        yield "", phase_bar(job.step.get("phases") or {})
+    yield "cost", money(cost.accrued, cost.currency)
+
+
+def _bar(step: int, total: int) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(ProgressBar(total=max(1, total), completed=step, width=_BAR), f"{step}/{total}")
+    return grid
+
+
+def _role(role: Mapping[str, Any]) -> str:
+    words = [f"{role.get('ready', 0)} of {role.get('desired', 0)} ready"]
+    words += [
+        f"{role[kind]} {kind}" for kind in ("pending", "draining", "failed") if role.get(kind)
+    ]
+    return ", ".join(words)
+
+
+def _rate(report: Mapping[str, Any]) -> str:
+    return f"{tokens_per_second(report):.0f} tokens/s"
+
+
+def phase_bar(phases: Mapping[str, float]) -> RenderableType:
+    """A step's time by phase, as a bar with a legend."""
+    total = sum(float(phases.get(name, 0.0)) for name in PHASES)
+    bar, legend = Text(), Text()
+    for name in PHASES:
+        share = float(phases.get(name, 0.0))
+        if total and share:
+            bar.append("█" * max(1, round(_BAR * share / total)), style=_COLOURS[name])
+            legend.append(f"{name} {share:.2f} s  ", style=_COLOURS[name])
+    return Group(bar, legend)
+
+
+def sparkline(values: tuple[float, ...], width: int = 40) -> str:
+    """The last `width` values as blocks, from their lowest to their highest."""
+    shown = values[-width:]
+    low, high = min(shown), max(shown)
+    blocks = "▁▂▃▄▅▆▇█"
+    span = (high - low) or 1.0
+    return "".join(blocks[round((value - low) / span * (len(blocks) - 1))] for value in shown)

@@ -1,0 +1,51 @@
+"""report.html: one file, nothing fetched, light and dark, readable without scripts."""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ebbtide.report.data import ReportData
+from ebbtide.report.views import sections
+from ebbtide.reports import summarise
+
+
+def render_html(data: ReportData) -> str:
+    """The page."""
+    loader = PackageLoader("ebbtide.report")
+    environment = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("report.html.j2")
+    return page.render(job=data.job, tiles=tiles(data), sections=sections(data))
+
+
+def tiles(data: ReportData) -> list[tuple[str, str, str]]:
+    """(figure, what it is, what it was before or out of) of the summary."""
+    found = summarise(data.steps)
+    total = data.cost.total
+    money = "unknown" if total is None else f"{total:.4f} {data.cost.currency}"
+    lost = found.samples_lost + found.samples_doubled
+    return [
+        (
+            _number(found.eval_reward_last),
+            "held-out reward",
+            f"at first {_number(found.eval_reward_first)}",
+        ),
+        (_number(found.reward_last), "training reward", f"at first {_number(found.reward_first)}"),
+        (str(found.steps), "steps", f"{data.seconds:.0f} s in all"),
+        (
+            f"{found.samples_accepted:,}",
+            "samples accepted",
+            f"of {found.samples_expected:,} planned",
+        ),
+        (str(lost), "samples lost or doubled", f"{found.samples_abandoned} abandoned"),
+        (money, "cost", f"{data.cost.held_seconds:.0f} s held"),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
