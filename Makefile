@@ -40,6 +40,7 @@ bench: setup ## one benchmark: make bench NAME=grpo_parity
 
 generate: setup ## write the generated files anew: schema, OpenAPI, reference pages
 	@$(RUN)/python -m ebbtide.generate
+	@$(RUN)/python -m services.gateway --openapi docs/api/openapi.json
 
 verify: generate ## fail if a generated file is not what the code says
 	@git diff --exit-code -- docs ebbtide services operator deploy

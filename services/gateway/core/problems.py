@@ -29,7 +29,6 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "unauthorized": Kind(401, "No valid bearer token"),
         "not-found": Kind(404, "There is no such thing"),
         "method-not-allowed": Kind(405, "This method is not allowed here"),
-        "not-acceptable": Kind(406, "None of the accepted types can be given"),
         "conflict": Kind(409, "The state of the job forbids it"),
         "in-flight": Kind(409, "The first request with this key is still running"),
         "precondition-failed": Kind(412, "The job changed since it was read"),

@@ -1,0 +1,30 @@
+"""Which files are generated, and what they hold (pure)."""
+
+from __future__ import annotations
+
+import json
+
+from ebbtide.generate.crds import decode_pool_crd, job_crd
+from ebbtide.generate.page import job_page
+from ebbtide.spec import RLHFJob
+
+_CRDS = "operator/ebbtide_operator/crds"
+
+
+def generated() -> dict[str, str]:
+    """Content by path from the repository's root."""
+    return {
+        "docs/job.md": job_page(),
+        "docs/api/rlhfjob.schema.json": job_schema(),
+        f"{_CRDS}/rlhfjobs.yaml": job_crd(),
+        f"{_CRDS}/decodepools.yaml": decode_pool_crd(),
+    }
+
+
+def job_schema() -> str:
+    """JSON schema (2020-12) of a job file, for editors and other programs."""
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **RLHFJob.model_json_schema(),
+    }
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
