@@ -117,7 +117,7 @@ def lay(rows: list[Sample], *, rank: int = 0, ranks: int = 1, limit: int = 64) -
 
 
 def run_ranks(
-    size: int, work: Callable[..., Any], folder: Path, *arguments: Any, timeout: float = 60.0
+    size: int, work: Callable[..., Any], folder: Path, *arguments: Any, timeout: float = 110.0
 ) -> list[Any]:
     """Run `work(gang, *arguments)` on `size` ranks; returns their results, or their errors."""
     context = mp.get_context("forkserver")
