@@ -29,7 +29,9 @@ class Batch(msgspec.Struct, frozen=True, tag="batch"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """First frame of a worker: everything is imported."""
+    """First frame of a worker: everything is imported, in these versions."""
+
+    versions: dict[str, str]
 
 
 class Unfit(msgspec.Struct, frozen=True, tag="unfit"):

@@ -11,7 +11,7 @@ import asyncio
 import math
 import signal
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -74,8 +74,11 @@ class Pool:
         return tuple(slot.worker.pid for slot in self._slots if slot.worker)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Start all workers warm, serve, kill them at the end. Raises what `start` raises."""
+    async def running(self) -> AsyncIterator[Mapping[str, str]]:
+        """Start all workers warm, serve, kill them at the end; gives the versions of what judges.
+
+        Raises what `process.start` raises.
+        """
         try:
             async with asyncio.TaskGroup() as starting:
                 for slot in self._slots:
@@ -83,7 +86,7 @@ class Pool:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._serve(slot)) for slot in self._slots]
                 tasks.append(group.create_task(self._watch()))
-                yield
+                yield next(slot.worker.versions for slot in self._slots if slot.worker)
                 for task in tasks:
                     task.cancel()
         finally:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
@@ -21,9 +22,10 @@ _MODULE = "services.reward.engine.worker"
 class Worker:
     """A running worker that has imported all that its components need."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, *, versions: Mapping[str, str]) -> None:
         assert process.stdin
         assert process.stdout
+        self.versions = versions
         self._process = process
         self._in, self._out = process.stdin, process.stdout
 
@@ -75,27 +77,26 @@ async def start(setup: Setup, *, timeout: float) -> Worker:
         )
     except OSError as error:
         raise Temporary(f"cannot start a worker: {error.strerror}") from None
-    worker = Worker(process)
+    bare = Worker(process, versions={})
     try:
         async with asyncio.timeout(timeout):
-            await worker.send(setup)
-            _expect_ready(await worker.receive())
+            await bare.send(setup)
+            return Worker(process, versions=_expect_ready(await bare.receive()))
     except BaseException as error:
-        status = await worker.end()
+        status = await bare.end()
         if isinstance(error, TimeoutError | _Silent):
             raise Temporary(f"a worker did not start (status {status})") from None
         raise
-    return worker
 
 
 class _Silent(Exception):
     pass
 
 
-def _expect_ready(message: FromWorker | None) -> None:
+def _expect_ready(message: FromWorker | None) -> dict[str, str]:
     match message:
-        case Ready():
-            return
+        case Ready(versions):
+            return versions
         case Unfit(why):
             raise Refused(why, field="/spec/reward/components")
         case _:

@@ -21,6 +21,7 @@ import msgspec
 from ebbtide.errors import Refused
 from ebbtide.rewards.outcomes import Answer, Judged, Outcome, Scorer
 from ebbtide.rewards.scorers import judge, scorer
+from ebbtide.rewards.versions import versions
 from ebbtide.spec import RewardSpec
 from services.reward.engine.frames import (
     LENGTH,
@@ -53,7 +54,7 @@ def main() -> int:
         _write(out, Unfit(str(error)))
         return 1
     _limit_memory(setup.memory_bytes)
-    _write(out, Ready())
+    _write(out, Ready(versions(spec.components)))
     _serve(sys.stdin.buffer, out, scorers, setup.cpu_seconds)
     return 0
 

@@ -1,0 +1,35 @@
+"""Versions of what judges: they are part of the scorer's digest, so of every score."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from ebbtide.spec import Component, FunctionReward
+
+_PACKAGES = {
+    "math": ("math-verify", "latex2sympy2_extended", "sympy"),
+    "reasoning_gym": ("reasoning-gym",),
+}
+
+
+def versions(components: Iterable[Component]) -> dict[str, str]:
+    """Version per package, and per user function the digest of its module's file.
+
+    Called where the components have been loaded.
+    """
+    found = {"ebbtide": version("ebbtide")}
+    for component in components:
+        if isinstance(component, FunctionReward):
+            found[component.entry_point] = _module_digest(component.entry_point)
+        for package in _PACKAGES.get(component.type, ()):
+            found[package] = version(package)
+    return found
+
+
+def _module_digest(entry_point: str) -> str:
+    file = getattr(sys.modules.get(entry_point.partition(":")[0]), "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""

@@ -1,0 +1,1 @@
+"""The scorer's shell: takes requests from the queue, scores, publishes, acknowledges."""

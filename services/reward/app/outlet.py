@@ -1,0 +1,58 @@
+"""Publishes verdicts in batches, each before its request is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from ebbtide import streams
+from ebbtide.errors import Temporary
+from ebbtide.logs import Log
+from ebbtide.ports import Bus, Clock, FactMessage
+from ebbtide.wire import ScoreReady, encode
+from services.reward import core
+
+_BATCH = 256
+_AGAIN_SECONDS = 0.5
+
+
+class Outlet:
+    """`run` beside the intake; `publish` returns once the stream has the fact."""
+
+    def __init__(self, *, bus: Bus, clock: Clock, log: Log, instance: str) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._log = log
+        self._instance = instance
+        self._numbers = itertools.count()
+        self._queue: asyncio.Queue[tuple[FactMessage, asyncio.Future[None]]] = asyncio.Queue()
+
+    async def publish(self, ready: ScoreReady, attempt: int) -> None:
+        """Wait until the broker holds the verdict; a lost broker is waited for."""
+        fact = FactMessage(
+            subject=streams.fact(ready.key.job_uid, attempt, "score"),
+            data=encode(ready),
+            dedup_id=core.dedup_id(ready, self._instance, next(self._numbers)),
+        )
+        held = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((fact, held))
+        await held
+
+    async def run(self) -> None:
+        """Publish for ever."""
+        while True:
+            batch = [await self._queue.get()]
+            while len(batch) < _BATCH and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            await self._send([fact for fact, _ in batch])
+            for _, held in batch:
+                if not held.done():
+                    held.set_result(None)
+
+    async def _send(self, facts: list[FactMessage]) -> None:
+        while True:
+            try:
+                return await self._bus.publish_facts(facts)
+            except Temporary as error:
+                self._log.warning("verdicts not published yet", count=len(facts), why=str(error))
+                await self._clock.sleep(_AGAIN_SECONDS)

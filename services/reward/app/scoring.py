@@ -1,0 +1,121 @@
+"""From one request to one verdict: read, judge, try again what infrastructure spoilt."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from ebbtide.errors import EbbtideError
+from ebbtide.logs import Log
+from ebbtide.ports import Clock
+from ebbtide.rewards.outcomes import Answer, Judged
+from ebbtide.spec import Component, RewardSpec
+from ebbtide.wire import Error, SampleKey, Score, ScoreReady, ScoreRequest
+from services.reward import core
+from services.reward.app.library import Library
+from services.reward.app.metrics import RewardMetrics
+
+Judge = Callable[[Answer], Awaitable[core.Verdict]]
+_REMEMBERED = 8192
+
+Name = tuple[SampleKey, str]
+
+
+class Scoring:
+    """Idempotent by (key, rollout digest): what was scored lately is answered from memory."""
+
+    def __init__(
+        self,
+        *,
+        spec: RewardSpec,
+        library: Library,
+        judge: Judge,
+        breaker: core.Breaker,
+        clock: Clock,
+        metrics: RewardMetrics,
+        log: Log,
+        scorer: str,
+        scorer_digest: str,
+    ) -> None:
+        self._spec = spec
+        self._library = library
+        self._judge = judge
+        self._breaker = breaker
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._scorer = scorer
+        self.scorer_digest = scorer_digest
+        self._done: OrderedDict[Name, ScoreReady] = OrderedDict()
+        self._tries: dict[Name, int] = {}
+        self.scored = 0
+        self.errors = 0
+
+    async def ready(self, request: ScoreRequest) -> ScoreReady | None:
+        """The verdict; None while the breaker is open: the request had better come again later."""
+        name = (request.key, request.rollout.digest)
+        if name in self._done:
+            return self._done[name]
+        start = self._clock.now()
+        score = await self._persist(request, name)
+        if score is None:
+            return None
+        self._tries.pop(name, None)
+        ready = ScoreReady(
+            key=request.key,
+            rollout_digest=request.rollout.digest,
+            score=score,
+            scorer_digest=self.scorer_digest,
+            seconds=self._clock.now() - start,
+            scorer=self._scorer,
+        )
+        self._count(name, ready)
+        return ready
+
+    async def _persist(self, request: ScoreRequest, name: Name) -> Score | None:
+        while True:
+            score = await self._once(request)
+            if not isinstance(score, Error):
+                self._breaker.succeeded()
+                return score
+            self._fail(request, score)
+            tries = self._tries[name] = self._tries.get(name, 0) + 1
+            if tries > self._spec.retries:
+                return score
+            if self._breaker.open:
+                return None
+            await self._clock.sleep(core.delay(request, tries))
+
+    async def _once(self, request: ScoreRequest) -> Score:
+        try:
+            answer = await self._library.answer(request)
+        except (EbbtideError, msgspec.DecodeError, IndexError) as error:
+            return Error(type(error).__name__, str(error))
+        verdict = await self._judge(answer)
+        if isinstance(verdict, Judged):
+            self._metrics.judged(verdict)
+        return core.score(self._components, verdict)
+
+    @property
+    def _components(self) -> Sequence[Component]:
+        return self._spec.components
+
+    def _fail(self, request: ScoreRequest, error: Error) -> None:
+        was_open = self._breaker.open
+        self._breaker.failed(self._clock.now())
+        self.errors += 1
+        self._metrics.failed(error.error_class)
+        self._log.warning("scoring failed", key=request.key, why=error.detail)
+        if self._breaker.open and not was_open:
+            self._log.error("breaker opened", rest=self._breaker.rest, why=error.detail)
+
+    def _count(self, name: Name, ready: ScoreReady) -> None:
+        self.scored += 1
+        self._metrics.published(ready.score)
+        if isinstance(ready.score, Error):
+            return
+        self._done[name] = ready
+        while len(self._done) > _REMEMBERED:
+            self._done.popitem(last=False)

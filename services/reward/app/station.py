@@ -1,0 +1,147 @@
+"""A scorer put together from its parts, and what it tells the world each second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ebbtide import streams
+from ebbtide.errors import Refused
+from ebbtide.ports import Blobs, Bus, Clock
+from ebbtide.runtime import Process
+from ebbtide.spec import RewardSpec, RLHFJobSpec
+from ebbtide.wire import RewardBeat, encode
+from services.reward import core
+from services.reward.app.intake import Intake
+from services.reward.app.library import Library, words
+from services.reward.app.metrics import RewardMetrics
+from services.reward.app.outlet import Outlet
+from services.reward.app.scoring import Scoring
+from services.reward.engine.frames import Setup
+from services.reward.engine.pool import Pool, PoolSettings
+from services.reward.settings import RewardSettings
+
+_BEAT_SECONDS = 1.0
+_DRAIN_SHARE = 0.6
+"""Of the grace period; the rest is for handing back and ending workers."""
+
+
+class World(msgspec.Struct, frozen=True):
+    """What a scorer works with."""
+
+    settings: RewardSettings
+    blobs: Blobs
+    bus: Bus
+    clock: Clock
+
+
+async def live(world: World, process: Process) -> None:
+    """Score until drained. Raises Refused if the job's components cannot be had."""
+    spec, reward = _read(world.settings.spec)
+    library = Library(blobs=world.blobs, words=words(spec.model))
+    pool = _pool(world.settings, reward, process)
+    async with pool.running() as versions:
+        station = Station(
+            world=world,
+            process=process,
+            reward=reward,
+            library=library,
+            pool=pool,
+            versions=versions,
+        )
+        await station.run()
+
+
+class Station:
+    """The parts of one scorer, wired."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        process: Process,
+        reward: RewardSpec,
+        library: Library,
+        pool: Pool,
+        versions: Mapping[str, str],
+    ) -> None:
+        self._world = world
+        self._process = process
+        settings, log = world.settings, process.log
+        metrics = RewardMetrics(registry=process.registry, components=reward.components)
+        self._breaker = core.Breaker(
+            limit=reward.breaker_errors, rest=settings.breaker_rest_seconds
+        )
+        self._outlet = Outlet(bus=world.bus, clock=world.clock, log=log, instance=settings.pod)
+        self._scoring = Scoring(
+            spec=reward,
+            library=library,
+            judge=pool.score,
+            breaker=self._breaker,
+            clock=world.clock,
+            metrics=metrics,
+            log=log,
+            scorer=settings.pod,
+            scorer_digest=core.scorer_digest(reward, versions),
+        )
+        self._intake = Intake(
+            bus=world.bus,
+            scoring=self._scoring,
+            outlet=self._outlet,
+            breaker=self._breaker,
+            clock=world.clock,
+            metrics=metrics,
+            log=log,
+            job_uid=settings.job_uid,
+            capacity=settings.capacity,
+        )
+
+    async def run(self) -> None:
+        """Work until the process drains."""
+        process, bus = self._process, self._world.bus
+        process.spawn(self._outlet.run(), name="outlet")
+        process.spawn(self._beat(), name="beat")
+        process.health.require_ready("broker", lambda: "" if bus.connected else "broker is lost")
+        process.health.ready = True
+        seconds = _DRAIN_SHARE * self._world.settings.grace_seconds
+        await self._intake.run(process.drain, drain_seconds=seconds)
+
+    async def _beat(self) -> None:
+        pod = self._world.settings.pod
+        subject = streams.beat(self._world.settings.job_uid, "reward", pod)
+        while True:
+            beat = RewardBeat(
+                instance=pod,
+                busy=self._intake.busy,
+                scored=self._scoring.scored,
+                errors=self._scoring.errors,
+                breaker_open=self._breaker.open,
+                scorer_digest=self._scoring.scorer_digest,
+            )
+            await self._world.bus.beat(subject, encode(beat))
+            await self._world.clock.sleep(_BEAT_SECONDS)
+
+
+def _read(text: str) -> tuple[RLHFJobSpec, RewardSpec]:
+    try:
+        spec = RLHFJobSpec.model_validate_json(text)
+    except ValueError as error:
+        raise Refused(f"not a job spec: {error}", field="EBBTIDE_SPEC") from None
+    if spec.reward is None:
+        raise Refused("this job has nothing to score", field="/spec/reward")
+    return spec, spec.reward
+
+
+def _pool(settings: RewardSettings, reward: RewardSpec, process: Process) -> Pool:
+    setup = Setup(
+        reward=reward.model_dump_json().encode(),
+        memory_bytes=settings.worker_memory_mib << 20,
+        cpu_seconds=reward.timeout_seconds,
+    )
+    limits = PoolSettings(
+        workers=reward.workers,
+        limit_seconds=reward.timeout_seconds,
+        start_seconds=settings.worker_start_seconds,
+    )
+    return Pool(setup=setup, settings=limits, log=process.log)

@@ -1,0 +1,20 @@
+"""A scorer's settings."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ebbtide.settings import RoleSettings
+
+
+class RewardSettings(RoleSettings):
+    """What a scorer needs beside what every process of a job has."""
+
+    capacity: int = Field(default=512, ge=1, le=1024)
+    """Most answers taken from the queue and not yet settled."""
+    worker_memory_mib: int = Field(default=1024, ge=16)
+    """Memory that judging may add to what a worker's libraries take."""
+    worker_start_seconds: float = Field(default=120.0, gt=0)
+    """Longest start of a worker: some verifiers take seconds to import."""
+    breaker_rest_seconds: float = Field(default=5.0, gt=0)
+    """First pause after too many errors in a row; doubles up to 16 times with failed trials."""

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from ebbtide import logs, paths, streams
+from ebbtide.data.chunks import encode_rows
+from ebbtide.demo import tokenizer as demo
+from ebbtide.errors import Temporary
+from ebbtide.rewards.outcomes import Answer, Judged, Worth
+from ebbtide.spec import RewardSpec, RuleReward
+from ebbtide.testing.blobs import FakeBlobs
+from ebbtide.testing.bus import FakeBus
+from ebbtide.testing.clock import VirtualClock, run_virtual
+from ebbtide.wire import (
+    Dispatch,
+    PolicyRef,
+    PromptRef,
+    PromptRow,
+    Rollout,
+    SampleKey,
+    ScoreReady,
+    ScoreRequest,
+    Span,
+    Timings,
+    decode,
+    encode,
+    pack_floats,
+    pack_ints,
+    pack_mask,
+)
+from services.reward import core
+from services.reward.app.intake import Intake
+from services.reward.app.library import Library, Words
+from services.reward.app.metrics import RewardMetrics
+from services.reward.app.outlet import Outlet
+from services.reward.app.scoring import Scoring
+
+UID = "job-1"
+
+
+class Blobs(FakeBlobs):
+    """Reads fail while `away`."""
+
+    away = False
+
+    async def get(self, path: str) -> bytes:
+        if self.away:
+            raise Temporary("the store is away")
+        return await super().get(path)
+
+
+class Stand:
+    """A broker, a store, and scorers as a test wants them."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.bus = FakeBus(clock=self.clock)
+        self.blobs = Blobs()
+        self.tokenizer = demo.build()
+        self.said = io.StringIO()
+        self.judged: list[str] = []
+        self.breaker = core.Breaker(limit=4, rest=5.0)
+        self.registry = CollectorRegistry()
+
+    async def judge(self, answer: Answer) -> core.Verdict:
+        """A worker's stand-in: the answer is worth its length; waits a number of seconds."""
+        self.judged.append(answer.response)
+        if answer.response.isdigit():
+            await self.clock.sleep(float(answer.response))
+        return Judged((Worth(float(len(answer.response))),), (0.0,))
+
+    @asynccontextmanager
+    async def scorer(self, *, drain_seconds: float = 5.0) -> AsyncIterator[asyncio.Event]:
+        """A scorer at work; drains at the end, or when the event is set."""
+        log = logs.setup("info", stream=self.said)
+        self.registry = CollectorRegistry()
+        reward = RewardSpec(components=(RuleReward(type="exact", name="c"),), retries=2)
+        metrics = RewardMetrics(registry=self.registry, components=reward.components)
+        outlet = Outlet(bus=self.bus, clock=self.clock, log=log, instance="pod")
+        scoring = Scoring(
+            spec=reward,
+            library=Library(
+                blobs=self.blobs,
+                words=Words(tokenizer=self.tokenizer, stop_ids=frozenset({self.id("</answer>")})),
+            ),
+            judge=self.judge,
+            breaker=self.breaker,
+            clock=self.clock,
+            metrics=metrics,
+            log=log,
+            scorer="pod",
+            scorer_digest="digest",
+        )
+        intake = Intake(
+            bus=self.bus,
+            scoring=scoring,
+            outlet=outlet,
+            breaker=self.breaker,
+            clock=self.clock,
+            metrics=metrics,
+            log=log,
+            job_uid=UID,
+            capacity=16,
+        )
+        drain = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            publishing = group.create_task(outlet.run())
+            working = group.create_task(intake.run(drain, drain_seconds=drain_seconds))
+            yield drain
+            drain.set()
+            await working
+            publishing.cancel()
+
+    def id(self, token: str) -> int:
+        number = self.tokenizer.token_to_id(token)
+        assert number is not None
+        return int(number)
+
+    async def request(self, index: int, response: str, finish: str = "stop") -> ScoreRequest:
+        """Write a rollout and its prompt; the request that scores it."""
+        row = PromptRow("p", pack_ints([1]), "prompt", b"{}", "t", "s")
+        data = encode_rows([row])
+        chunk = await self.blobs.put("datasets/d/chunks/0.msgpack", data)
+        rollout = self._rollout(index, response, finish)
+        path = paths.rollout(rollout.key, rollout.dispatch)
+        ref = await self.blobs.put(path, encode(rollout))
+        return ScoreRequest(rollout.key, 1, ref, "p", PromptRef(chunk, 0))
+
+    def _rollout(self, index: int, response: str, finish: str) -> Rollout:
+        ids = self.tokenizer.encode(response).ids
+        policy = PolicyRef(0, 1, "p")
+        return Rollout(
+            key=SampleKey(UID, 0, 0, index),
+            dispatch=Dispatch(1, 1, index),
+            prompt_id="p",
+            prompt_tokens=pack_ints([1]),
+            tokens=pack_ints(ids),
+            logprobs=pack_floats([0.0] * len(ids)),
+            action_mask=pack_mask([1] * len(ids)),
+            spans=(Span(0, len(ids), policy),),
+            finish=finish,
+            timings=Timings(0.0, 0.0, 0.0),
+            actor="a",
+        )
+
+    async def ask(self, request: ScoreRequest, attempt: int = 0) -> None:
+        """Publish; `attempt` keeps repetitions apart."""
+        name = f"{request.key.index}.{attempt}"
+        await self.bus.publish_fact(streams.scoring(UID), encode(request), name)
+
+    async def ask_all(self, *responses: str) -> None:
+        for index, response in enumerate(responses):
+            await self.ask(await self.request(index, response))
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are not acknowledged."""
+        return len(self.bus.stream(streams.SCORING).messages)
+
+    @property
+    def facts(self) -> list[ScoreReady]:
+        """Verdicts published so far."""
+        stored = self.bus.stream(streams.FACTS).messages.values()
+        return [decode(fact.data, ScoreReady) for fact in stored]
+
+
+@pytest.fixture
+def run() -> Callable[[Callable[[Stand], Coroutine[Any, Any, None]]], None]:
+    """Run a scenario in virtual time."""
+
+    def run(scenario: Callable[[Stand], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            await scenario(Stand())
+
+        run_virtual(whole())
+
+    return run
