@@ -1,6 +1,7 @@
 """What only the real stores have: folders on disk, cached copies, rights."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,12 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_url_is_refused(url: str) -> None:
     with pytest.raises(Refused, match="cannot open blob store"):
         open_blobs(url)
+
+
+async def test_a_download_of_other_content_is_corrupt_and_not_kept(tmp_path: Path) -> None:
+    blobs = open_blobs("memory:///", cache=str(tmp_path))
+    ref = await blobs.put("a", b"weights")
+    await blobs.put("a", b"forgery")
+    with pytest.raises(Corrupt, match="digest differs"):
+        await blobs.local(ref)
+    assert os.listdir(tmp_path) == []
