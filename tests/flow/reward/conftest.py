@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ebbtide import logs, paths, streams
-from ebbtide.data.chunks import encode_rows
+from ebbtide import logs, streams
 from ebbtide.demo import tokenizer as demo
 from ebbtide.errors import Temporary
 from ebbtide.rewards.outcomes import Answer, Judged, Worth
@@ -18,23 +17,8 @@ from ebbtide.spec import RewardSpec, RuleReward
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.bus import FakeBus
 from ebbtide.testing.clock import VirtualClock, run_virtual
-from ebbtide.wire import (
-    Dispatch,
-    PolicyRef,
-    PromptRef,
-    PromptRow,
-    Rollout,
-    SampleKey,
-    ScoreReady,
-    ScoreRequest,
-    Span,
-    Timings,
-    decode,
-    encode,
-    pack_floats,
-    pack_ints,
-    pack_mask,
-)
+from ebbtide.testing.rollouts import a_request, a_rollout
+from ebbtide.wire import ScoreReady, ScoreRequest, decode, encode
 from services.reward import core
 from services.reward.app.intake import Intake
 from services.reward.app.library import Library, Words
@@ -124,31 +108,10 @@ class Stand:
         return int(number)
 
     async def request(self, index: int, response: str, finish: str = "stop") -> ScoreRequest:
-        """Write a rollout and its prompt; the request that scores it."""
-        row = PromptRow("p", pack_ints([1]), "prompt", b"{}", "t", "s")
-        data = encode_rows([row])
-        chunk = await self.blobs.put("datasets/d/chunks/0.msgpack", data)
-        rollout = self._rollout(index, response, finish)
-        path = paths.rollout(rollout.key, rollout.dispatch)
-        ref = await self.blobs.put(path, encode(rollout))
-        return ScoreRequest(rollout.key, 1, ref, "p", PromptRef(chunk, 0))
-
-    def _rollout(self, index: int, response: str, finish: str) -> Rollout:
+        """The request that scores `response`, whose blobs are written."""
         ids = self.tokenizer.encode(response).ids
-        policy = PolicyRef(0, 1, "p")
-        return Rollout(
-            key=SampleKey(UID, 0, 0, index),
-            dispatch=Dispatch(1, 1, index),
-            prompt_id="p",
-            prompt_tokens=pack_ints([1]),
-            tokens=pack_ints(ids),
-            logprobs=pack_floats([0.0] * len(ids)),
-            action_mask=pack_mask([1] * len(ids)),
-            spans=(Span(0, len(ids), policy),),
-            finish=finish,
-            timings=Timings(0.0, 0.0, 0.0),
-            actor="a",
-        )
+        rollout = a_rollout(ids, uid=UID, index=index, finish=finish)
+        return await a_request(self.blobs, rollout)
 
     async def ask(self, request: ScoreRequest, attempt: int = 0) -> None:
         """Publish; `attempt` keeps repetitions apart."""

@@ -160,7 +160,7 @@ def test_a_drain_finishes_what_it_can_and_hands_the_rest_to_another(run: Any) ->
 def test_another_sample_in_the_rollouts_place_is_never_scored(run: Any) -> None:
     async def scenario(stand: Any) -> None:
         one, other = await stand.request(0, "a"), await stand.request(1, "b")
-        await stand.ask(type(one)(one.key, 1, other.rollout, "p", one.prompt_ref))
+        await stand.ask(type(one)(one.key, 1, other.rollout, one.prompt_id, one.prompt_ref))
         async with stand.scorer():
             await asyncio.sleep(5)
         assert [type(f.score) for f in stand.facts] == [Error]
