@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import json
-import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 
 from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
-from ebbtide.spec import FileSource, FunctionReward, ReasoningGymSource, RLHFJob, RuleReward
+from ebbtide.spec import FileSource, FunctionReward, ReasoningGymSource, RLHFJob
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
 
@@ -148,26 +147,8 @@ def _tasks(job: RLHFJob) -> Iterator[Fault]:
 
 def _rewards(job: RLHFJob) -> Iterator[Fault]:
     for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
-        pointer = f"/spec/reward/components/{number}"
         if isinstance(part, FunctionReward) and (why := unresolved(part.entry_point)):
-            yield Fault(f"{pointer}/entryPoint", why)
-        if isinstance(part, RuleReward):
-            yield from _patterns(part, pointer)
-
-
-def _patterns(part: RuleReward, pointer: str) -> Iterator[Fault]:
-    if part.type == "regex" and part.pattern is None:
-        yield Fault(f"{pointer}/pattern", "is required for the type regex")
-    for field, pattern in (("extract", part.extract), ("pattern", part.pattern)):
-        if pattern is None:
-            continue
-        try:
-            groups = re.compile(pattern).groups
-        except re.error as error:
-            yield Fault(f"{pointer}/{field}", f"is not a regular expression: {error}")
-            continue
-        if field == "extract" and groups < 1:
-            yield Fault(f"{pointer}/extract", "needs a group: put the answer in parentheses")
+            yield Fault(f"/spec/reward/components/{number}/entryPoint", why)
 
 
 def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:

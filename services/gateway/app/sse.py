@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from services.gateway.core.problems import Problem
 from services.gateway.core.sse import HEARTBEAT, Frame, encode
@@ -86,14 +86,17 @@ class EventStream(Response):
 
     async def _send_all(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
+        await self._say(send, start)
         await self._write(send, HEARTBEAT)
         async for frame in _with_heartbeats(self._source, self._heartbeat):
             await self._write(send, HEARTBEAT if frame is None else encode(frame))
 
     async def _write(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        await self._say(send, {"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _say(self, send: Send, message: Message) -> None:
         async with asyncio.timeout(self._send_seconds):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
+            await send(message)
 
 
 async def _gone(receive: Receive) -> None:

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebbtide.spec.check import check
+from services.gateway.app.modules import gym_tasks, unresolved
+from services.gateway.app.preflight import look
+from tests.worlds.gateway import a_job
+
+
+def faults(document: dict[str, Any], *, paths: bool = True) -> dict[str, str]:
+    found = look(check(document), paths=paths)
+    return {fault.pointer: fault.detail for fault in found.faults}
+
+
+def model(folder: Path, *names: str) -> dict[str, Any]:
+    for name in names:
+        (folder / name).write_text("{}")
+    return {"model": {"uri": str(folder)}}
+
+
+WHOLE = ("config.json", "tokenizer.json", "model.safetensors")
+
+
+def files(folder: Path, kind: str, uri: str) -> dict[str, Any]:
+    return {**model(folder, *WHOLE), "dataset": {"train": {"type": kind, "uri": uri}}}
+
+
+def test_a_whole_model_folder_has_no_faults(tmp_path: Path) -> None:
+    assert faults(a_job(**model(tmp_path, *WHOLE))) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("tokenizer.json", "model.safetensors"), "no config.json"),
+        (("config.json", "model.safetensors"), "no tokenizer.json"),
+        (("config.json", "tokenizer.json"), "no *.safetensors"),
+    ],
+)
+def test_a_model_folder_that_lacks_something(
+    tmp_path: Path, names: tuple[str, ...], words: str
+) -> None:
+    assert words in faults(a_job(**model(tmp_path, *names)))["/spec/model/uri"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("/no/such/folder", "there is no folder /no/such/folder"),
+        ("tiny", "is relative"),
+        ("s3://bucket/model", "only files and folders"),
+    ],
+)
+def test_a_model_that_is_not_there(uri: str, words: str) -> None:
+    assert words in faults(a_job(model={"uri": uri}))["/spec/model/uri"]
+
+
+@pytest.mark.parametrize(
+    ("content", "pointer", "words"),
+    [
+        (None, "/spec/dataset/train/uri", "no file matches"),
+        (b"", "/spec/dataset/train/uri", "is empty"),
+        (b"\n", "/spec/dataset/train/uri", "no rows"),
+        (b"{", "/spec/dataset/train/uri", "is not JSON"),
+        (b"[1]", "/spec/dataset/train/uri", "not a JSON object"),
+        (b'{"question": "x"}', "/spec/dataset/train", "no field 'prompt'; it has question"),
+    ],
+)
+def test_a_dataset_file_that_cannot_be_used(
+    tmp_path: Path, content: bytes | None, pointer: str, words: str
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+    assert words in faults(a_job(**files(tmp_path, "jsonl", str(file))))[pointer]
+
+
+def test_a_dataset_that_can_be_used(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "x"}\n')
+    assert faults(a_job(**files(tmp_path, "jsonl", f"{tmp_path}/*.jsonl"))) == {}
+
+
+def test_imitation_needs_completions(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "x"}\n')
+    document = a_job(**files(tmp_path, "jsonl", f"{tmp_path}/rows.jsonl"))
+    document["spec"]["algorithm"] = {"type": "sft"}
+    assert "no field 'completion'" in faults(document)["/spec/dataset/train"]
+
+
+@pytest.mark.parametrize(("kind", "words"), [("parquet", "not a Parquet"), ("hf", "save_to_disk")])
+def test_a_file_of_another_kind(tmp_path: Path, kind: str, words: str) -> None:
+    (tmp_path / "rows").write_text("text")
+    document = a_job(**files(tmp_path, kind, f"{tmp_path}/rows"))
+    assert words in faults(document)["/spec/dataset/train/uri"]
+
+
+def test_files_are_left_alone_where_the_gateway_does_not_see_them() -> None:
+    assert faults(a_job(model={"uri": "/no/such/folder"}), paths=False) == {}
+
+
+def test_reasoning_gym_tasks_are_known_without_importing_it() -> None:
+    assert "word_sequence_reversal" in gym_tasks()
+    assert len(gym_tasks()) > 100
+
+
+def reward(**component: Any) -> dict[str, Any]:
+    return a_job(reward={"components": [{"name": "r", **component}]})
+
+
+@pytest.mark.parametrize(
+    ("component", "field", "words"),
+    [
+        ({"type": "function", "entryPoint": "no_such_module_x:f"}, "entryPoint", "no module"),
+        ({"type": "function", "entryPoint": "json:no_such"}, "entryPoint", "defines no no_such"),
+    ],
+)
+def test_a_reward_that_cannot_work(component: Any, field: str, words: str) -> None:
+    found = faults(reward(**component), paths=False)
+    assert words in found[f"/spec/reward/components/0/{field}"]
+
+
+def test_looking_for_a_function_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "mine_x"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    source = (
+        "raise SystemExit('imported')\ndef score(): ...\nfrom json import loads as other\nx = 1\n"
+    )
+    (package / "rewards.py").write_text(source)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for name in ("score", "other", "x"):
+        assert unresolved(f"mine_x.rewards:{name}") == ""
+    assert unresolved("mine_x.rewards:nope") == "the module mine_x.rewards defines no nope"
+    assert unresolved("mine_x.nope:score") == "there is no module mine_x.nope here"
+    assert not any(name.startswith("mine_x") for name in sys.modules)

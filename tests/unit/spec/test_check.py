@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.spec import RLHFJob
+from ebbtide.spec.check import Fault, Invalid, check, dump
+from tests.worlds.gateway import a_job
+
+
+def faults_of(document: Any) -> list[Fault]:
+    with pytest.raises(Invalid) as caught:
+        check(document)
+    return list(caught.value.faults)
+
+
+def pointers_of(document: Any) -> list[str]:
+    return [fault.pointer for fault in faults_of(document)]
+
+
+def objects(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object in a document with its pointer, but for free maps."""
+    if isinstance(value, dict):
+        yield path, value
+        for key, inner in value.items():
+            yield from objects(inner, f"{path}/{key}")
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from objects(inner, f"{path}/{number}")
+
+
+def test_a_valid_document_becomes_a_job() -> None:
+    assert check(a_job()).spec.training.total_steps == 3
+
+
+@given(st.integers(0, 100), st.sampled_from(["x", "groupsize", "a/b", "t~e", "grpo"]))
+def test_an_unknown_field_anywhere_is_named_by_its_pointer(choice: int, name: str) -> None:
+    document = copy.deepcopy(a_job())
+    places = list(objects(document))
+    path, holder = places[choice % len(places)]
+    holder[name] = 1
+    escaped = name.replace("~", "~0").replace("/", "~1")
+    assert Fault(f"{path}/{escaped}", "is not a known field") in faults_of(document)
+
+
+def test_all_faults_come_at_once() -> None:
+    document = a_job(training={"totalSteps": 0, "temperature": "hot"}, bogus=1)
+    found = pointers_of(document)
+    assert found == ["/spec/training/totalSteps", "/spec/training/temperature", "/spec/bogus"]
+
+
+def test_the_branch_of_a_union_is_not_part_of_the_pointer() -> None:
+    assert pointers_of(a_job(algorithm={"type": "grpo", "groupSize": 1})) == [
+        "/spec/algorithm/groupSize"
+    ]
+
+
+def test_a_missing_field_inside_a_union_is_named() -> None:
+    document = a_job(reward={"components": [{"type": "function", "name": "f"}]})
+    assert faults_of(document) == [Fault("/spec/reward/components/0/entryPoint", "is required")]
+
+
+def test_an_unknown_branch_names_the_union() -> None:
+    assert pointers_of(a_job(algorithm={"type": "dpo"})) == ["/spec/algorithm"]
+
+
+def test_a_rule_across_fields_says_the_fix() -> None:
+    document = a_job()
+    del document["spec"]["reward"]
+    (fault,) = faults_of(document)
+    assert fault.pointer == "/spec"
+    assert fault.detail.startswith("reward is required for algorithm.type grpo: add")
+
+
+@pytest.mark.parametrize("document", [None, [], "job", 3])
+def test_a_document_that_is_no_object_is_refused(document: object) -> None:
+    assert pointers_of(document) == [""]
+
+
+def test_no_value_of_the_document_is_repeated_in_a_fault() -> None:
+    found = faults_of(a_job(seed="a-secret-that-slipped-in"))
+    assert "a-secret-that-slipped-in" not in json.dumps([f.detail for f in found])
+
+
+def test_a_dump_is_read_back_as_the_same_job() -> None:
+    document = a_job(deadlines={"preRunningSeconds": None})
+    job = check(document)
+    dumped = dump(job)
+    assert RLHFJob.model_validate_json(json.dumps(dumped)) == job
+    assert dumped["spec"]["deadlines"]["preRunningSeconds"] is None
+    assert dumped["spec"]["decode"]["replicas"] == 2
+
+
+def test_the_number_of_faults_is_bounded() -> None:
+    document = a_job()
+    document["spec"].update({f"x{number}": 1 for number in range(500)})
+    assert len(faults_of(document)) == 100
