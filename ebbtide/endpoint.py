@@ -2,6 +2,11 @@
 
 `up.json` lies in the state folder and names the gateway's address and a file with the bearer
 token; the token itself is never in it. Pure: callers pass the environment and the home folder.
+
+`ebbtide up` runs `python -m ebbtide_operator.up --state DIR --port N` in the background. That
+process stays until SIGTERM, writes up.json as it goes (`pids["up"]` is its own pid; `stage` says
+what it waits for; `ready` once the gateway and the operator answer), prints one clear line on
+stderr when it cannot start, and ends everything it started before it exits.
 """
 
 from __future__ import annotations
