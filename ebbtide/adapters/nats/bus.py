@@ -97,6 +97,7 @@ class NatsBus:
 
     async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
         _check_size(data)
+        self._link.require_open()
         if not self.connected:
             raise DeadlineExceeded(f"broker is lost; nothing asked on {subject}")
         try:
@@ -173,6 +174,7 @@ class NatsBus:
 
     async def _publish(self, facts: Sequence[FactMessage]) -> _Batch:
         """Send all, then wait until each is answered or the time is up."""
+        self._link.require_open()
         batch = _Batch({str(next(self._tokens)): fact for fact in facts})
         if not self.connected:
             batch.why = "broker is lost"

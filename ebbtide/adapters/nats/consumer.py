@@ -143,6 +143,7 @@ class NatsConsumer:
 
     async def _ask(self, batch: int) -> None:
         """See that a pull request is open, on a consumer that exists."""
+        self._link.require_open()
         now = time.monotonic()
         if not self._link.connected or now < self._rest_until:
             return

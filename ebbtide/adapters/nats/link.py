@@ -37,6 +37,13 @@ class Link:
         """Whether messages go out now."""
         return self.client.is_connected
 
+    def require_open(self) -> None:
+        """Raise Permanent once the broker has turned us away (a changed password)."""
+        if self.client.is_closed:
+            raise Permanent("the connection to the broker is closed")
+        if self._denied.done() and not self.connected:
+            raise Permanent(f"broker denies us now: {self._denied.result()}")
+
     async def connect(
         self, url: str, *, user: str, password: str, name: str, deadline: float
     ) -> None:
@@ -77,11 +84,11 @@ class Link:
             raise Temporary(f"no broker answers at {url} in {deadline} s")
         error = work.exception()
         if error is not None:
-            raise Refused(f"cannot connect to {url}: {error}") from None
+            raise Refused(f"cannot connect to {url}: {error}")
 
     async def _on_error(self, error: Exception) -> None:
         text = str(error)
-        if "authorization" in text.lower() and not self._denied.done():
+        if "authorization violation" in text.lower() and not self._denied.done():
             self._denied.set_result(text)
         elif "permissions violation" in text.lower():
             self._log.error("broker denied", why=text)

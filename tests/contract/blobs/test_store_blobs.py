@@ -1,7 +1,6 @@
 """What only the real stores have: folders on disk, cached copies, rights."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
@@ -100,4 +99,4 @@ async def test_a_download_of_other_content_is_corrupt_and_not_kept(tmp_path: Pat
     await blobs.put("a", b"forgery")
     with pytest.raises(Corrupt, match="digest differs"):
         await blobs.local(ref)
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240

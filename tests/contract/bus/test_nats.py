@@ -1,6 +1,7 @@
 """What only the real broker can show: rights, loss of the connection, loss of its storage."""
 
 import asyncio
+import gc
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -10,9 +11,9 @@ from typing import TypeVar
 import pytest
 
 from ebbtide import logs, streams
-from ebbtide.adapters.embedded import EmbeddedServers
+from ebbtide.adapters.embedded import Credentials, EmbeddedServers
 from ebbtide.adapters.nats import NatsBus, open_bus
-from ebbtide.errors import DeadlineExceeded, Refused, Temporary
+from ebbtide.errors import DeadlineExceeded, Permanent, Refused, Temporary
 from ebbtide.ports import Consumer, FactMessage
 
 from .conftest import connected
@@ -186,3 +187,20 @@ async def test_a_full_stream_is_temporary_and_says_so(
     many = [FactMessage(FACT.subject, bytes(500), f"u/{i}") for i in range(10)]
     with pytest.raises(Temporary, match="of 10 facts not stored: maximum bytes exceeded"):
         await decode.publish_facts(many)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_broker_that_turns_us_away_later_is_permanent(
+    own: EmbeddedServers, stack: AsyncExitStack
+) -> None:
+    planner = await connected(stack, own, "planner")
+    consumer = await facts(planner)
+    await own.nats.kill()
+    changed = dict.fromkeys(own.credentials.nats, "changed")
+    own.credentials = Credentials(nats=changed, valkey=own.credentials.valkey)
+    await own.nats.start()
+    with pytest.raises(Permanent, match="broker denies us now"):
+        await consumer.fetch(1, SOON)
+    with pytest.raises(Permanent):
+        await planner.publish_facts([FACT])
+    gc.collect()  # nats-py leaves the sockets of denied attempts to the collector, which warns
