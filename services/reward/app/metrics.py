@@ -19,21 +19,22 @@ class RewardMetrics:
     """Per component: its values, its seconds, and what kept it from a value."""
 
     def __init__(self, *, registry: CollectorRegistry, components: Sequence[Component]) -> None:
-        self._names = [component.name for component in components]
-        self._value = Histogram(
+        names = [component.name for component in components]
+        values = Histogram(
             "ebbtide_reward_component_value",
             "Value of a component before its weight",
             ["component"],
             buckets=_VALUES,
             registry=registry,
         )
-        self._seconds = Histogram(
+        seconds = Histogram(
             "ebbtide_reward_component_seconds",
             "Time to judge one answer by one component",
             ["component"],
             buckets=_QUICK,
             registry=registry,
         )
+        self._components = [(n, values.labels(n), seconds.labels(n)) for n in names]
         self._failures = Counter(
             "ebbtide_reward_component_failures",
             "Answers for which a component had no value: invalid or error; or had a fault",
@@ -55,15 +56,14 @@ class RewardMetrics:
 
     def judged(self, judged: Judged) -> None:
         """Count what each component said."""
-        for name, outcome, seconds in zip(
-            self._names, judged.outcomes, judged.seconds, strict=True
-        ):
-            self._seconds.labels(name).observe(seconds)
+        said = zip(self._components, judged.outcomes, judged.seconds, strict=True)
+        for (name, values, times), outcome, seconds in said:
+            times.observe(seconds)
             if isinstance(outcome, Unusable | Broken):
                 kind = "invalid" if isinstance(outcome, Unusable) else "error"
                 self._failures.labels(name, kind).inc()
                 continue
-            self._value.labels(name).observe(outcome.value)
+            values.observe(outcome.value)
             if outcome.fault:
                 self._failures.labels(name, outcome.fault).inc()
 
