@@ -1,0 +1,196 @@
+"""The process runner: plays the kubelet on one machine.
+
+`python -m ebbtide_operator.local` watches Pod objects, starts their commands as processes, forks
+the heavy ones from a warmed parent, probes, signals and reaps them, and writes their status. It
+decides nothing about jobs. Its own end touches no process; the next runner adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import msgspec
+from pydantic import Field
+
+from ebbtide import logs
+from ebbtide.adapters.clock import SystemClock
+from ebbtide.adapters.cluster_sqlite import open_cluster
+from ebbtide.adapters.cluster_sqlite.pod_logs import rotate
+from ebbtide.errors import Conflict, Refused
+from ebbtide.exits import EXIT_REFUSED
+from ebbtide.metrics import new_registry
+from ebbtide.ports import Resource
+from ebbtide.runtime import Process, run
+from ebbtide.settings import ProcessSettings
+from ebbtide_operator.keeper import Host, Keeper, Places
+from ebbtide_operator.podspec import view
+from ebbtide_operator.processes import Cold, Nursery
+
+WARM_MODULES = (
+    "torch",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.fsdp",
+    "transformers",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen2.modeling_qwen2",
+    "safetensors.torch",
+    "obstore",
+    "nats",
+    "redis.asyncio",
+)
+ROTATE_SECONDS = 30.0
+
+
+class RunnerSettings(ProcessSettings):
+    """Settings of the process runner."""
+
+    cluster: str
+    """SQLite file of the object store."""
+    logs_dir: str
+    """Folder of the pods' logs."""
+    secrets_dir: str
+    """Folder with one file per secret."""
+    run_dir: str
+    """Folder for what the next runner must know."""
+    folder: str = "."
+    """Working directory of pods."""
+    warm_modules: str = ",".join(WARM_MODULES)
+    """What the warmed parent imports, separated by commas."""
+    log_bytes: int = Field(default=64 * 1024 * 1024, ge=4096)
+    """A pod's log is rotated beyond this many bytes."""
+
+
+class Runner:
+    """All pods of this machine, one keeper and one task each."""
+
+    def __init__(self, *, host: Host, log_bytes: int) -> None:
+        self._host = host
+        self._log_bytes = log_bytes
+        self._keepers: dict[str, Keeper] = {}
+
+    async def watch(self) -> None:
+        """Follow the Pod objects for ever; a keeper that fails ends it."""
+        async with asyncio.TaskGroup() as group:
+            await self._watch(group)
+
+    async def _watch(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            pods, version = await self._host.cluster.list("Pod")
+            for pod in pods:
+                self._see(pod, group)
+            try:
+                async for change in self._host.cluster.watch(["Pod"], None, version):
+                    if change.type == "DELETED":
+                        self._see_gone(change.resource.metadata.uid)
+                    elif change.type != "BOOKMARK":
+                        self._see(change.resource, group)
+            except Conflict:
+                self._host.log.info("watch history was pruned; listing again")
+
+    async def rotate_logs(self) -> None:
+        """Keep each log within its size."""
+        while True:
+            for path in self._host.places.logs.glob("*/*.log"):
+                await asyncio.to_thread(rotate, path, self._log_bytes)
+            await asyncio.sleep(ROTATE_SECONDS)
+
+    def _see_gone(self, uid: str) -> None:
+        if keeper := self._keepers.get(uid):
+            keeper.see_gone()
+
+    def _see(self, resource: Resource, group: asyncio.TaskGroup) -> None:
+        try:
+            pod = view(resource)
+        except msgspec.ValidationError as error:
+            self._host.log.warning("not a pod of ours", pod=resource.metadata.name, why=str(error))
+            return
+        keeper = self._keepers.get(pod.uid)
+        if keeper is not None:
+            keeper.see(pod)
+        else:
+            keeper = self._keepers[pod.uid] = Keeper(host=self._host, pod=pod)
+            group.create_task(self._drive(keeper), name=f"pod-{pod.name}")
+
+    async def _drive(self, keeper: Keeper) -> None:
+        wait: float | None = 0.0
+        while wait is not None:
+            keeper.changed.clear()
+            try:
+                wait = await keeper.step()
+            except Conflict:
+                wait = 0.1
+            if wait is not None:
+                await _pause(keeper.changed, wait)
+        del self._keepers[keeper.pod.uid]
+
+
+async def _pause(changed: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await changed.wait()
+    except TimeoutError:
+        return
+
+
+async def serve(settings: RunnerSettings, process: Process, places: Places) -> None:
+    """Run until SIGTERM; pods run on."""
+    async with AsyncExitStack() as stack:
+        clock = SystemClock()
+        cluster = await stack.enter_async_context(
+            open_cluster(Path(settings.cluster), clock=clock, logs=places.logs)
+        )
+        nursery = Nursery(modules=settings.warm_modules.split(","), log=process.log)
+        host = Host(
+            cluster=cluster,
+            clock=clock,
+            log=process.log,
+            cold=Cold(),
+            nursery=nursery,
+            http=await stack.enter_async_context(httpx.AsyncClient(trust_env=False)),
+            places=places,
+        )
+        runner = Runner(host=host, log_bytes=settings.log_bytes)
+        process.spawn(nursery.run(), name="nursery")
+        process.spawn(runner.watch(), name="pods")
+        process.spawn(runner.rotate_logs(), name="logs")
+        process.health.ready = True
+        await process.drain.wait()
+
+
+def _places(settings: RunnerSettings) -> Places:
+    places = Places(
+        logs=Path(settings.logs_dir).resolve(),
+        run=Path(settings.run_dir).resolve(),
+        secrets=Path(settings.secrets_dir).resolve(),
+        folder=Path(settings.folder).resolve(),
+    )
+    for folder in (places.logs, places.run):
+        folder.mkdir(parents=True, exist_ok=True)
+    return places
+
+
+def main() -> int:
+    """Read the settings and run; returns the exit code."""
+    try:
+        settings = RunnerSettings.load(os.environ)
+    except Refused as error:
+        print(f"ebbtide runner: {error}", file=sys.stderr)  # noqa: T201 - there is no log yet
+        return EXIT_REFUSED
+    log = logs.setup(settings.log_level, role="runner")
+    places = _places(settings)
+    return run(
+        lambda process: serve(settings, process, places),
+        settings=settings,
+        registry=new_registry(),
+        log=log,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
