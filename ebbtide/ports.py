@@ -82,8 +82,8 @@ class Consumer(Protocol):
     async def fetch(self, batch: int, timeout: float) -> Sequence[Delivery]:
         """Up to `batch` deliveries; empty after `timeout` seconds without any.
 
-        Never raises for a lost broker: it waits, and makes stream and consumer again if the
-        broker came back empty. Raises Fenced once another holder replaced this one.
+        A lost broker is waited for, and one that came back empty is furnished again. Raises
+        Fenced once another holder replaced this one.
         """
         ...
 
@@ -124,10 +124,7 @@ class Bus(Protocol):
         ...
 
     def serve(self, subject: str, handler: Handler) -> AbstractAsyncContextManager[None]:
-        """Answer requests on `subject`, one after the other, while the context is open.
-
-        What the handler raises ends the context: a refusal must be a reply.
-        """
+        """Answer requests in order while open; what the handler raises ends the context."""
         ...
 
     async def publish_fact(self, subject: str, data: bytes, dedup_id: str) -> None:
