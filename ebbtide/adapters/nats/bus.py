@@ -83,6 +83,7 @@ class NatsBus:
         """Listen for the streams' answers, and make the streams; once."""
         with translated("starting"):
             await self._nats.subscribe(f"{self._acks}.*", cb=self._on_ack)
+            self._link.on_lost.add(self._give_up_batches)
             if self._manage:
                 await self._make_streams()
 
@@ -204,6 +205,10 @@ class NatsBus:
         if batch is not None:
             batch.settle(token, refusal=_refusal(message))
 
+    def _give_up_batches(self) -> None:
+        for batch in set(self._unacked.values()):
+            batch.give_up("broker was lost")
+
     # --- consumers ------------------------------------------------------------------------------
 
     async def consume(
@@ -251,6 +256,10 @@ class _Batch:
             self.why = refusal
         if not self.waiting:
             self._done.set()
+
+    def give_up(self, why: str) -> None:
+        self.why = why
+        self._done.set()
 
     async def settled(self, seconds: float) -> None:
         if self.waiting:

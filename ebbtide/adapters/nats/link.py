@@ -22,13 +22,15 @@ _CONNECT_SECONDS = 2
 class Link:
     """The connection and what is known of it.
 
-    `generation` counts how often it was found again; then each of `on_found` is called.
+    `generation` counts how often it was found again. Each of `on_found` and `on_lost` is called
+    when that happens.
     """
 
     def __init__(self, *, log: Log) -> None:
         self.client = Client()
         self.generation = 0
         self.on_found: set[Callable[[], None]] = set()
+        self.on_lost: set[Callable[[], None]] = set()
         self._log = log
         self._denied: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -96,6 +98,8 @@ class Link:
             self._log.warning("messages dropped", subject=error.subject)
 
     async def _on_lost(self) -> None:
+        for call in self.on_lost:
+            call()
         if not self.client.is_closed:
             self._log.warning("broker lost")
 

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import io
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -103,6 +105,18 @@ async def test_without_a_broker_nothing_hangs(own: EmbeddedServers, stack: Async
             await planner.request("c.u.decode.a", b"", 0.1)
         with pytest.raises(Temporary, match="broker is lost"):
             await planner.publish_facts([FACT])
+
+
+async def test_facts_under_way_fail_as_soon_as_the_broker_is_lost(
+    own: EmbeddedServers, stack: AsyncExitStack
+) -> None:
+    decode = await connected(stack, own, "decode", answer_seconds=1000.0)
+    os.kill(own.nats.pid, signal.SIGSTOP)
+    publishing = asyncio.create_task(decode.publish_facts([FACT]))
+    await asyncio.sleep(0.05)
+    await own.nats.kill()
+    with pytest.raises(Temporary, match="broker was lost"):
+        await publishing
 
 
 async def test_services_and_beats_go_on_after_a_crash(
