@@ -387,7 +387,7 @@ def _wait(state: tenacity.RetryCallState) -> float:
         asked = error.response.headers.get("retry-after", "")
         if asked.isdigit():
             return min(float(asked), 30.0)
-    return float(tenacity.wait_exponential_jitter(initial=0.2, max=5.0)(state))
+    return float(tenacity.wait_random_exponential(multiplier=0.2, max=5.0)(state))
 
 
 def _api_error(response: httpx.Response) -> ApiError:

@@ -14,16 +14,18 @@ from pathlib import Path
 
 import msgspec
 import typer
+from rich.markup import escape
 
 from ebbtide.cli.ending import FAILED
 from ebbtide.cli.local import alive, folder_of
-from ebbtide.cli.show import console, print_json, table
+from ebbtide.cli.show import console, print_json
 from ebbtide.client import ApiError, Client, Unreachable
 from ebbtide.endpoint import read_up
 from ebbtide.errors import EbbtideError, Refused
 
 _MIN_FREE = 2 << 30
 _PORT = 8470
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -44,11 +46,16 @@ def examine(*, folder: Path | None, as_json: bool) -> None:
     if as_json:
         print_json([msgspec.to_builtins(finding) for finding in findings])
     else:
-        marks = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[bold red]fail[/]"}
-        rows = [(marks[f.verdict], f.check, f.found, f.fix) for f in findings]
-        console().print(table(("", "CHECK", "FOUND", "FIX"), rows))
+        for finding in findings:
+            console().print(_shown(finding), soft_wrap=True)
     if any(finding.verdict == "fail" for finding in findings):
         raise typer.Exit(FAILED)
+
+
+def _shown(finding: Finding) -> str:
+    mark = f"[{_STYLES[finding.verdict]}]{finding.verdict:<5}[/]"
+    fix = f"\n{'':20}fix: {escape(finding.fix)}" if finding.fix else ""
+    return f"{mark} {finding.check:<13} {escape(finding.found)}{fix}"
 
 
 def run_checks(state: Path) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ebbtide import logs
@@ -13,13 +14,13 @@ from ebbtide.runtime import EXIT_OK, EXIT_REFUSED, run
 from services.gateway.settings import GatewaySettings
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Exit code of the process."""
-    if arguments[:1] == ["--openapi"]:
+    if "--openapi" in arguments[:1]:
         return _write_openapi(Path(arguments[1]))
     log = logs.setup("info", role="gateway")
     try:
-        settings = GatewaySettings.load(os.environ)
+        settings = GatewaySettings.load(environ)
     except Refused as error:
         log.error("settings refused", why=error.detail)  # noqa: TRY400 - it names the fix
         return EXIT_REFUSED
@@ -39,4 +40,4 @@ def _write_openapi(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -56,7 +56,7 @@ def body(*, settings: GatewaySettings) -> Body:
                 host, port = sock.getsockname()[:2]
                 process.log.info("gateway listens", url=f"http://{host}:{port}")
                 process.health.ready = True
-                await _serve(app, sock, process.drain)
+                await serve(app, sock, process.drain)
 
     return work
 
@@ -114,7 +114,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(app: ASGIApp, sock: socket.socket, drain: asyncio.Event) -> None:
+async def serve(app: ASGIApp, sock: socket.socket, drain: asyncio.Event) -> None:
+    """Serve `app` on `sock` until `drain` is set; open streams end then."""
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -1,0 +1,220 @@
+"""The command line against a served gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ebbtide import labels, paths
+from ebbtide.cli.commands import app
+from ebbtide.ports import Meta, Resource
+from tests.worlds.gateway import TOKEN, a_job, condition
+from tests.worlds.serving import Served, served
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Served]:
+    with served(poll_seconds=0.02) as found:
+        yield found
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(gateway: Served, tmp_path: Path) -> Run:
+    env = {"EBBTIDE_URL": gateway.url, "EBBTIDE_TOKEN": TOKEN, "EBBTIDE_STATE": str(tmp_path)}
+
+    def call(*args: str, **more: str) -> Result:
+        return CliRunner(env={**env, **more}).invoke(app, list(args))
+
+    return call
+
+
+def job_file(folder: Path, name: str, **spec: object) -> str:
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump(a_job(name, **spec)))
+    return str(file)
+
+
+def test_submit_prints_the_name_alone(run: Run, tmp_path: Path) -> None:
+    found = run("submit", job_file(tmp_path, "printed"))
+    assert (found.exit_code, found.stdout) == (0, "printed\n")
+
+
+def test_paths_in_a_job_file_start_at_its_folder(run: Run, tmp_path: Path, gateway: Served) -> None:
+    run("submit", job_file(tmp_path, "rooted", model={"uri": "models/tiny"}))
+    job = gateway.do(gateway.world.cluster.get("RLHFJob", "default", "rooted"))
+    assert job.spec["model"]["uri"] == f"{tmp_path}/models/tiny"
+
+
+def test_a_fault_in_a_job_file_is_two_lines_and_code_2(run: Run, tmp_path: Path) -> None:
+    found = run("submit", job_file(tmp_path, "x", bogus=1))
+    assert found.exit_code == 2
+    assert found.stderr == (
+        "ebbtide: /spec/bogus is not a known field\n  /spec/bogus: is not a known field\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a: [", "line 2"),
+        ("a: 1\na: 2", "line 2, column 1: the key 'a' occurs twice"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_place(
+    run: Run, tmp_path: Path, content: str | None, words: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    if content is not None:
+        file.write_text(content)
+    found = run("submit", str(file))
+    assert found.exit_code == 2
+    assert found.stderr.startswith(f"ebbtide: {file}: ")
+    assert words in found.stderr
+
+
+def test_validate_tells_what_is_worth_knowing(run: Run, tmp_path: Path) -> None:
+    found = run("validate", job_file(tmp_path, "fine"))
+    assert found.exit_code == 0
+    assert "is valid" in found.stdout
+    assert "has no price" in found.stdout
+
+
+def test_validate_works_without_a_gateway(run: Run, tmp_path: Path) -> None:
+    fine = run("validate", job_file(tmp_path, "fine"), EBBTIDE_URL="")
+    wrong = run("validate", job_file(tmp_path, "x", bogus=1), EBBTIDE_URL="")
+    assert (fine.exit_code, wrong.exit_code) == (0, 2)
+    assert "only the schema was checked" in fine.stderr
+    assert "/spec/bogus: is not a known field" in wrong.stderr
+
+
+def test_list_shows_a_table_and_json_has_everything(run: Run, gateway: Served) -> None:
+    status = {
+        "progress": {"step": 2, "totalSteps": 3},
+        "cost": {"accrued": 0.5, "currency": "EUR"},
+    }
+    conditions = [condition("Running", reason="RolesReady")]
+    gateway.do(gateway.world.put_job("listed", conditions=conditions, **status))
+    table = run("list", "--state", "Running").stdout
+    assert all(word in table for word in ("NAME", "listed", "Running", "2/3", "0.5000 EUR"))
+    found = json.loads(run("list", "--state", "Running", "--json").stdout)
+    assert "listed" in [job["metadata"]["name"] for job in found]
+
+
+def test_get_shows_conditions(run: Run, gateway: Served) -> None:
+    shown = [condition("Failed", reason="StallDeadlineExceeded", message="nothing came")]
+    gateway.do(gateway.world.put_job("got", conditions=shown))
+    text = run("get", "got").stdout
+    assert "StallDeadlineExceeded" in text
+    assert "nothing came" in text
+    assert json.loads(run("get", "got", "--json").stdout)["state"] == "Failed"
+
+
+def test_a_job_that_does_not_exist_is_one_line_and_code_1(run: Run) -> None:
+    for command in ("get", "watch", "logs", "cost", "samples", "cancel", "delete", "checkpoints"):
+        found = run(command, "nope")
+        assert found.exit_code == 1, command
+        assert found.stderr == "ebbtide: RLHFJob default/nope does not exist\n", command
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "code"), [("Complete", "AllStepsDone", 0), ("Failed", "Cancelled", 1)]
+)
+def test_watch_ends_with_the_job_and_says_how_it_went(
+    run: Run, gateway: Served, kind: str, reason: str, code: int
+) -> None:
+    name = f"watched-{kind.lower()}"
+    job = gateway.do(gateway.world.put_job(name, conditions=[condition(kind, reason=reason)]))
+    report = {"step": 0, "seconds": 2.0, "rewards": {"mean": 0.25}, "tokens": {"response": 100}}
+    path = paths.step_report(job.metadata.uid, 0)
+    gateway.do(gateway.world.blobs.put(path, json.dumps(report).encode()))
+    found = run("watch", name)
+    assert found.exit_code == code
+    assert f"{name}: step 0, 2.0 s, reward 0.250, 50 tokens/s" in found.stdout
+    lines = [json.loads(line) for line in run("watch", name, "--json").stdout.splitlines()]
+    assert lines[-1]["type"] == "end"
+
+
+def test_submit_can_watch(run: Run, tmp_path: Path, gateway: Served) -> None:
+    file = job_file(tmp_path, "both")
+    run("submit", file, "--key", "k")
+    gateway.do(gateway.world.end("both"))
+    found = run("submit", file, "--key", "k", "--watch")
+    assert found.exit_code == 0
+    assert "both: Complete AllStepsDone" in found.stdout
+
+
+def test_logs_name_their_pod(run: Run, gateway: Served) -> None:
+    gateway.do(gateway.world.put_job("logged", conditions=[condition("Complete")]))
+    marks = {labels.JOB: "logged", labels.ROLE: "planner"}
+    pod = Resource("v1", "Pod", Meta("logged-planner", labels=marks))
+    gateway.do(gateway.world.cluster.create(pod))
+    gateway.world.cluster.logs_of["logged-planner"] = [b"one", b"two"]
+    assert run("logs", "logged").stdout == "logged-planner | one\nlogged-planner | two\n"
+    assert run("logs", "logged", "--follow", "--tail", "1").stdout == "logged-planner | two\n"
+    assert run("logs", "logged", "--role", "reward").stdout == "no lines\n"
+
+
+def test_changes_say_what_they_asked_for(run: Run, gateway: Served) -> None:
+    gateway.do(gateway.world.put_job("changed", conditions=[condition("Running")]))
+    assert run("suspend", "changed").stdout == "changed: asked to suspend; it is Running now\n"
+    assert run("resume", "changed").exit_code == 0
+    assert run("delete", "changed").exit_code == 1
+    assert run("cancel", "changed").exit_code == 0
+    assert run("delete", "changed", "--force").stdout == "changed: deleted\n"
+
+
+def test_report_writes_both_files(run: Run, gateway: Served, tmp_path: Path) -> None:
+    gateway.do(gateway.world.put_job("reported", conditions=[condition("Complete")]))
+    found = run("report", "reported", "--out", str(tmp_path / "out"))
+    assert found.exit_code == 0, found.stderr
+    figures = json.loads((tmp_path / "out/report.json").read_text())
+    assert (figures["state"], figures["steps"]) == ("Complete", 0)
+    assert "reported" in (tmp_path / "out/report.html").read_text()
+
+
+def test_a_report_that_cannot_be_written_says_so(run: Run, gateway: Served, tmp_path: Path) -> None:
+    gateway.do(gateway.world.put_job("unwritten", conditions=[condition("Complete")]))
+    (tmp_path / "file").write_text("")
+    found = run("report", "unwritten", "--out", str(tmp_path / "file"))
+    assert found.exit_code == 2
+    assert "cannot write into" in found.stderr
+
+
+def test_samples_and_cost_have_words_for_nothing(run: Run, gateway: Served) -> None:
+    gateway.do(gateway.world.put_job("bare"))
+    assert run("samples", "bare").stdout == "no samples yet\n"
+    assert "total 0.0000 USD" in run("cost", "bare").stdout
+    assert run("samples", "bare", "--purpose", "test").exit_code == 2
+
+
+def test_a_wrong_token_names_the_fix(run: Run) -> None:
+    found = run("list", EBBTIDE_TOKEN="wrong")
+    assert found.exit_code == 1
+    assert found.stderr.count("\n") == 1
+    assert "ebbtide up" in found.stderr
+
+
+def test_no_gateway_names_the_fix(run: Run) -> None:
+    nowhere = run("list", EBBTIDE_URL="", HOME="/nonexistent")
+    assert nowhere.exit_code == 2
+    assert "ebbtide up" in nowhere.stderr
+
+
+def test_doctor_finds_the_gateway(run: Run) -> None:
+    found = run("doctor", "--json")
+    checks = {item["check"]: item for item in json.loads(found.stdout)}
+    assert checks["gateway"]["verdict"] == "ok"
+    assert checks["nats-server"]["verdict"] == "ok"
+    wrong = run("doctor", EBBTIDE_TOKEN="wrong")
+    assert wrong.exit_code == 1
+    assert "fail" in wrong.stdout
