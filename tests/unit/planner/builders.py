@@ -1,0 +1,73 @@
+"""Small job configurations and data for planner tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ebbtide.wire import DatasetIndex, PolicyRef, Ref, digest
+from services.planner.core.config import (
+    Data,
+    Deadlines,
+    Economy,
+    Evaluation,
+    Grpo,
+    JobConfig,
+    Patience,
+    Sft,
+)
+
+UID = "job-1"
+
+
+def a_ref(name: str) -> Ref:
+    return Ref(name, digest(name.encode()), len(name))
+
+
+def an_index(rows: int, name: str) -> DatasetIndex:
+    chunks = tuple(a_ref(f"{name}-{n}") for n in range(-(-rows // 4)))
+    return DatasetIndex(digest(name.encode()), rows, 4, chunks, (), "t", "c", (0,), 0, 16)
+
+
+def some_data(rows: int = 5, eval_rows: int = 2) -> Data:
+    held_out = an_index(eval_rows, "eval") if eval_rows else None
+    return Data(an_index(rows, "train"), a_ref("train-index"), held_out)
+
+
+GRPO = Grpo(
+    prompts=2,
+    group_size=2,
+    temperature=1.0,
+    max_new_tokens=6,
+    scale="none",
+    drop_zero=False,
+    skip_zero=True,
+    replicas=2,
+    slots=2,
+    score_tries=3,
+    evaluation=Evaluation(every=2, prompts=2, samples=1, temperature=1.0, threshold=1.0),
+)
+
+
+def a_config(*, steps: int = 2, work: Grpo | Sft = GRPO, **changes: Any) -> JobConfig:
+    config = JobConfig(
+        job_uid=UID,
+        seed=7,
+        shuffle=True,
+        total_steps=steps,
+        work=work,
+        ranks=2,
+        microbatch_tokens=64,
+        checkpoint_every=1,
+        retain=1,
+        save_on_suspend=True,
+        deadlines=Deadlines(step=1000.0, score=20.0, learn=500.0, stall=5000.0),
+        economy=Economy("USD", {"decode": 1.0, "learner": 2.0}, "value-of-time", 0.0),
+        patience=Patience(),
+    )
+    return msgspec.structs.replace(config, **changes)
+
+
+def a_policy(n: int, attempt: int = 1, content: str = "") -> PolicyRef:
+    return PolicyRef(n, attempt, digest(f"policy {n} {content}".encode()))

@@ -1,0 +1,342 @@
+"""Models of what surrounds a planner: decode actors, scorers, the learner gang."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ebbtide import paths
+from ebbtide.wire import (
+    ActorCommand,
+    Assign,
+    BatchManifest,
+    CommandReply,
+    Cut,
+    CutSamples,
+    Dispatch,
+    Drain,
+    EngineStats,
+    Error,
+    Fact,
+    Failed,
+    Fence,
+    Finished,
+    Heartbeat,
+    Invalid,
+    JournalRef,
+    Learn,
+    Learned,
+    LearnerBeat,
+    LearnerCommand,
+    LearnerReply,
+    LearnToken,
+    LoadPolicy,
+    Manifest,
+    Ok,
+    PolicyRef,
+    Ref,
+    Refusal,
+    RewardBeat,
+    Rollout,
+    SampleKey,
+    Save,
+    Saved,
+    Score,
+    ScoreReady,
+    ScoreRequest,
+    Settle,
+    Span,
+    Submit,
+    Timings,
+    Value,
+    Working,
+    decode,
+    digest,
+    encode,
+    pack_floats,
+    pack_ints,
+    pack_mask,
+)
+from tests.checker.evidence import Settled
+
+if TYPE_CHECKING:
+    from tests.unit.planner.world import World
+
+
+def ref_to(path: str, data: bytes) -> Ref:
+    return Ref(path, digest(data), len(data))
+
+
+@dataclass
+class Running:
+    """`journalled`: tokens that the hot store has."""
+
+    assign: Assign
+    tokens: int
+    journalled: int
+
+
+class ModelActor:
+    """Decodes `work()` by `work()`; every answer's length follows from its key."""
+
+    def __init__(self, world: World, name: str, incarnation: str) -> None:
+        self.world, self.name, self.incarnation = world, name, incarnation
+        self.number = 0
+        self.fence: Fence | None = None
+        self.policy: PolicyRef | None = None
+        self.draining = False
+        self.running: dict[Dispatch, Running] = {}
+        self.outbox: dict[Dispatch, Fact] = {}
+        self.settled: list[Settled] = []
+        self.lost_journals = 0
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def handle(self, command: ActorCommand | LearnerCommand) -> CommandReply:
+        fence = command.fence
+        if self.fence is not None and fence < self.fence:
+            return Refusal("fenced", "superseded", seen=self.fence)
+        self.fence = fence
+        match command:
+            case Submit(assigns=assigns):
+                return self._submit(assigns)
+            case CutSamples(dispatches=dispatches):
+                for dispatch in dispatches:
+                    self._cut(dispatch)
+            case Settle():
+                self._settle(command)
+            case LoadPolicy(policy=policy):
+                return self._load(policy)
+            case Drain():
+                self.drain()
+        return Ok(self.number + 1)
+
+    def _submit(self, assigns: tuple[Assign, ...]) -> CommandReply:
+        new = [a for a in assigns if a.dispatch not in self.running | self.outbox]
+        if self.draining:
+            return Refusal("draining", "leaving", dispatches=tuple(a.dispatch for a in new))
+        if any(a.policy != self.policy for a in new):
+            return Refusal("policy", "another", dispatches=tuple(a.dispatch for a in new))
+        for assign in new:
+            self._start(assign)
+        return Ok(self.number + 1)
+
+    def _start(self, assign: Assign) -> None:
+        resume = assign.resume
+        had = self.world.journals.get((resume.key, resume.dispatch), 0) if resume else 0
+        if resume and had < resume.n_tokens:
+            self._end(Failed(assign.key, assign.dispatch, self.name, "journal_lost"))
+            return
+        tokens = resume.n_tokens if resume else 0
+        self.running[assign.dispatch] = Running(assign, tokens, 0)
+        self._journal(assign.dispatch)
+
+    def _load(self, policy: PolicyRef) -> CommandReply:
+        if self.running and policy != self.policy:
+            return Refusal("invalid", "samples run")
+        self.policy = policy
+        return Ok(self.number + 1)
+
+    def _cut(self, dispatch: Dispatch) -> None:
+        run = self.running.pop(dispatch, None)
+        if run:
+            key = run.assign.key
+            journal = JournalRef(key, dispatch, run.journalled)
+            self._end(Cut(key, dispatch, self.name, journal, run.journalled))
+
+    def _settle(self, command: Settle) -> None:
+        for verdict, dispatches in (("accepted", command.accepted), ("void", command.void)):
+            for dispatch in dispatches:
+                fact = self.outbox.pop(dispatch, None)
+                if fact:
+                    self.settled.append(_settled(fact, verdict))
+
+    def drain(self) -> None:
+        self.draining = True
+        for dispatch in list(self.running):
+            self._cut(dispatch)
+
+    # --- work -------------------------------------------------------------------------------------
+
+    def work(self, *, journals: bool = True) -> None:
+        """A moment passes: each sample gets a token, ends are published, a heartbeat is sent."""
+        for dispatch in list(self.running):
+            self._decode(dispatch, journals=journals)
+        for fact in self.outbox.values():
+            self.world.publish(fact)
+        self.beat()
+
+    def _decode(self, dispatch: Dispatch, *, journals: bool) -> None:
+        run = self.running[dispatch]
+        run.tokens += 1
+        if journals:
+            self._journal(dispatch)
+        if run.tokens >= _length(run.assign.key, run.assign.max_new_tokens):
+            del self.running[dispatch]
+            self._finish(run)
+
+    def _journal(self, dispatch: Dispatch) -> None:
+        run = self.running[dispatch]
+        run.journalled = run.tokens
+        self.world.journals[run.assign.key, dispatch] = run.tokens
+
+    def _finish(self, run: Running) -> None:
+        assign, n = run.assign, run.tokens
+        assert self.policy is not None
+        rollout = Rollout(
+            key=assign.key,
+            dispatch=assign.dispatch,
+            prompt_id=assign.prompt_id,
+            prompt_tokens=pack_ints([1, 2, 3]),
+            tokens=pack_ints(range(n)),
+            logprobs=pack_floats([0.0] * n),
+            action_mask=pack_mask([1] * n),
+            spans=(Span(0, n, self.policy),),
+            finish="stop",
+            timings=Timings(0.0, 0.0, 0.0),
+            actor=self.name,
+        )
+        data, path = encode(rollout), paths.rollout(assign.key, assign.dispatch)
+        self.world.blobs[path] = data
+        ref = ref_to(path, data)
+        self._end(Finished(assign.key, assign.dispatch, self.name, self.policy, ref, n, "stop"))
+
+    def _end(self, fact: Finished | Cut | Failed) -> None:
+        self.outbox[fact.dispatch] = fact
+        self.world.publish(fact)
+
+    def beat(self) -> None:
+        self.number += 1
+        rows = [
+            (d.attempt, d.planner_epoch, d.seq, run.journalled) for d, run in self.running.items()
+        ]
+        state = "draining" if self.draining else "serving" if self.policy else "empty"
+        self.world.beat(
+            Heartbeat(
+                actor=self.name,
+                incarnation=self.incarnation,
+                number=self.number,
+                fence=self.fence,
+                policy=self.policy,
+                state=state,
+                running=pack_ints(rows),
+                outbox=tuple(self.outbox),
+                stats=EngineStats(running=len(self.running), slots=2),
+            )
+        )
+
+
+def _length(key: SampleKey, limit: int) -> int:
+    return 1 + (3 * key.group + 5 * key.index + key.step_issued) % limit
+
+
+def _settled(fact: Fact, verdict: str) -> Settled:
+    assert not isinstance(fact, ScoreReady)
+    key, hand = fact.key, fact.dispatch
+    names = (key.job_uid, key.step_issued, key.group, key.index, key.turn)
+    place = (fact.ref.path, fact.ref.digest) if isinstance(fact, Finished) else ("", "")
+    return Settled(names, (hand.attempt, hand.planner_epoch, hand.seq), verdict, *place)
+
+
+class ModelScorer:
+    """Scores what is queued; `errors`: how many of the next verdicts are errors."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.errors = 0
+        self.invalid = 0
+        self.done = 0
+
+    def work(self, count: int = 10**6) -> None:
+        todo, self.world.scoring = self.world.scoring[:count], self.world.scoring[count:]
+        for request in todo:
+            self._score(request)
+        self.world.beat(RewardBeat("scorer", 0, self.done, 0, False, "rules"))
+
+    def _score(self, request: ScoreRequest) -> None:
+        self.done += 1
+        verdict = self._verdict(request.key)
+        fact = ScoreReady(request.key, request.rollout.digest, verdict, "rules", 0.0, "scorer")
+        self.world.publish(fact)
+
+    def _verdict(self, key: SampleKey) -> Score:
+        if self.errors:
+            self.errors -= 1
+            return Error("OutOfMemory")
+        if self.invalid:
+            self.invalid -= 1
+            return Invalid("raised")
+        return Value(float((key.group + key.index) % 2), ())
+
+
+class ModelLearner:
+    """Idempotent by token, one thing at a time; its policy is a digest of all it learned."""
+
+    def __init__(self, world: World, *, attempt: int, parent: Ref | None = None) -> None:
+        self.world, self.attempt = world, attempt
+        manifest = decode(world.blobs[parent.path], Manifest) if parent else None
+        self.steps = manifest.step if manifest else 0
+        self.policy = manifest.policy if manifest else PolicyRef(0, attempt, digest(b"initial"))
+        self.fence = Fence(attempt, 0)
+        self.last: Learned | None = None
+        self.saved: dict[int, Saved] = {}
+        self.running: Learn | Save | None = None
+        self.updates: list[LearnToken] = []
+
+    @property
+    def index(self) -> Ref:
+        path = f"{paths.policy('job-1', self.policy.attempt, self.policy.n)}index.msgpack"
+        return ref_to(path, self.policy.digest.encode())
+
+    def handle(self, command: ActorCommand | LearnerCommand) -> LearnerReply:
+        assert isinstance(command, Learn | Save)
+        if command.fence.attempt != self.attempt or command.fence < self.fence:
+            return Refusal("fenced", "superseded", seen=self.fence)
+        self.fence = command.fence
+        if isinstance(command, Save) and command.step in self.saved:
+            return self.saved[command.step]
+        if isinstance(command, Learn) and self.last and self.last.token == command.token:
+            return self.last
+        if self.running is None:
+            refusal = self._refusal(command)
+            if refusal:
+                return refusal
+            self.running = command
+        return Working("learning")
+
+    def _refusal(self, command: Learn | Save) -> Refusal | None:
+        if isinstance(command, Save):
+            past = command.step != self.steps
+            return Refusal("policy", f"already after {self.steps}") if past else None
+        manifest = self._manifest(command)
+        if manifest.base != self.policy or manifest.step != self.steps:
+            return Refusal("policy", f"base is {manifest.base}, state is {self.policy}")
+        return None
+
+    def _manifest(self, command: Learn) -> BatchManifest:
+        data = self.world.blobs[command.manifest.path]
+        assert digest(data) == command.token.manifest_digest == command.manifest.digest
+        return decode(data, BatchManifest)
+
+    def work(self) -> None:
+        """Whatever runs is done."""
+        command, self.running = self.running, None
+        match command:
+            case Learn():
+                self._learn(command)
+            case Save(step=step):
+                shard = ref_to(paths.shards("job-1", self.attempt, step) + "0", b"shard")
+                self.saved[step] = Saved(self.attempt, step, self.policy, self.index, (shard,), 0.1)
+        self.beat()
+
+    def _learn(self, command: Learn) -> None:
+        content = f"{self.policy.digest} {command.token.manifest_digest}"
+        self.steps += 1
+        self.policy = PolicyRef(self.policy.n + 1, self.attempt, digest(content.encode()))
+        self.updates.append(command.token)
+        self.last = Learned(command.token, self.policy, self.index, (), 1.0)
+
+    def beat(self) -> None:
+        phase = "learning" if isinstance(self.running, Learn) else "idle"
+        beat = LearnerBeat(self.attempt, self.policy, self.index, phase, self.steps)
+        self.world.beat(beat)

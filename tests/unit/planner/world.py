@@ -1,0 +1,289 @@
+"""A model of everything around planner cores, over a network that does as a test says.
+
+Messages lie in flight until the test delivers, loses or repeats them, in any order. Planners
+perform their effects one by one, so that one can be killed between any two; a killed one may
+live on as a zombie. What is durable (ledger, blobs) stays; what is not (streams, journals) may
+be emptied. No clock, no loop: time moves by `tick`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ebbtide.errors import Fenced
+from ebbtide.wire import (
+    Beat,
+    Epoch,
+    Fact,
+    Fence,
+    Record,
+    Refusal,
+    ScoreRequest,
+)
+from services.planner.core.book import Book
+from services.planner.core.config import Data, Grpo, JobConfig
+from services.planner.core.effects import (
+    LEARNER,
+    Acknowledge,
+    Append,
+    AskScores,
+    CommitManifest,
+    Effect,
+    Finish,
+    LoadPrompts,
+    Send,
+    WriteBlob,
+)
+from services.planner.core.events import (
+    Event,
+    Facts,
+    Heard,
+    ManifestCommitted,
+    PodsGone,
+    Prompt,
+    PromptsLoaded,
+    Replied,
+    Tick,
+)
+from services.planner.core.planner import Planner
+from tests.checker.evidence import Evidence, Settled
+from tests.unit.planner.builders import UID
+from tests.unit.planner.parties import ModelActor, ModelLearner, ModelScorer, ref_to
+
+
+@dataclass(eq=False)
+class Seat:
+    """One planner process: its core, and the effects that it has still to perform."""
+
+    planner: Planner
+    fence: Fence
+    todo: deque[Effect] = field(default_factory=deque)
+    alive: bool = True
+
+
+@dataclass(eq=False)
+class Letter:
+    """A message in flight; it may be delivered any number of times, or never."""
+
+    name: str
+    deliver: Callable[[], None]
+
+
+class World:
+    """`seat` is the present planner; `zombies` were replaced and do not know it."""
+
+    def __init__(self, config: JobConfig, data: Data, *, actors: int = 2) -> None:
+        self.config, self.data = config, data
+        self.now = 0.0
+        self.records: list[Record] = []
+        self.blobs: dict[str, bytes] = {}
+        self.journals: dict[tuple[object, object], int] = {}
+        self.stream: dict[int, Fact] = {}
+        self.scoring: list[ScoreRequest] = []
+        self.letters: list[Letter] = []
+        self.outcome: Finish | None = None
+        self.zombies: list[Seat] = []
+        self.former: list[ModelActor] = []
+        self.actors: dict[str, ModelActor] = {}
+        self.attempt = 1
+        self._timeouts: list[tuple[float, Seat, int]] = []
+        self._names = 0
+        self.learner = ModelLearner(self, attempt=1)
+        self.scorer = ModelScorer(self)
+        for _ in range(actors):
+            self.start_actor()
+        self.seat = self._new_planner()
+
+    # --- processes ------------------------------------------------------------------------------
+
+    def start_actor(self, name: str = "") -> None:
+        """A new process; a name given again is a restarted pod."""
+        number = self._next()
+        name = name or f"actor-{number}"
+        self.actors[name] = ModelActor(self, name, incarnation=f"{name}/{number}")
+
+    def kill_actor(self, name: str) -> None:
+        """SIGKILL: what it held is gone, what it was told is not."""
+        self.former.append(self.actors.pop(name))
+
+    def kill_planner(self, *, zombie: bool = False) -> None:
+        """The next planner takes over; the old one may live on without knowing."""
+        if self.outcome:
+            return
+        self.seat.alive = zombie
+        self.zombies += [self.seat] if zombie else []
+        self.seat = self._new_planner()
+
+    def kill_learner(self) -> None:
+        """A new attempt: learner and planner start anew, actors and scorers stay."""
+        if self.outcome:
+            return
+        self.attempt += 1
+        self.kill_planner()
+        epochs = [record for record in self.records if isinstance(record, Epoch)]
+        self.learner = ModelLearner(self, attempt=self.attempt, parent=epochs[-1].parent)
+
+    def _new_planner(self) -> Seat:
+        book = self.replayed()
+        parent = book.newest_checkpoint() if self.attempt > book.attempt else book.parent
+        epoch = Epoch(book.epoch + 1, self.attempt, len(self.records), parent)
+        self.records.append(epoch)
+        book.apply(epoch)
+        planner = Planner(
+            config=self.config, data=self.data, book=book, pod="planner", now=self.now
+        )
+        return Seat(planner, Fence(self.attempt, epoch.n))
+
+    def replayed(self) -> Book:
+        work = self.config.work
+        judged = isinstance(work, Grpo) and work.evaluation
+        book = Book(
+            job_uid=UID,
+            rows_per_step=self.config.rows_per_step,
+            threshold=judged.threshold if judged else 1.0,
+        )
+        for record in self.records:
+            book.apply(record)
+        return book
+
+    # --- what a planner hears and does ------------------------------------------------------------
+
+    def feed(self, seat: Seat, event: Event) -> None:
+        """One step of a core. A fenced planner ends."""
+        if not seat.alive:
+            return
+        try:
+            seat.todo.extend(seat.planner.step(event, self.now))
+        except Fenced:
+            assert seat is not self.seat, "only an old planner is ever fenced"
+            seat.alive = False
+
+    def perform(self, seat: Seat, count: int = 10**6) -> None:
+        """Perform the next effects of `seat`, in order."""
+        while seat.alive and seat.todo and count > 0:
+            self._perform(seat, seat.todo.popleft())
+            count -= 1
+
+    def _perform(self, seat: Seat, effect: Effect) -> None:
+        match effect:
+            case Append(record=record):
+                self._append(seat, record)
+            case Acknowledge(tokens=tokens):
+                for token in tokens:
+                    self.stream.pop(token, None)
+            case Send():
+                self._send(seat, effect)
+            case AskScores(requests=requests):
+                self.scoring += requests
+            case WriteBlob(path=path, data=data):
+                self._write(path, data)
+            case CommitManifest(step=step, path=path, data=data):
+                found = self.blobs.setdefault(path, data)
+                self.feed(seat, ManifestCommitted(step, ref_to(path, found)))
+            case LoadPrompts():
+                self._load_prompts(seat, effect)
+            case Finish() if seat is self.seat:
+                self.outcome = effect
+
+    def _append(self, seat: Seat, record: Record) -> None:
+        """A put at the next slot of the chain: an old planner's fails, and it ends."""
+        newest = max(r.n for r in self.records if isinstance(r, Epoch))
+        seat.alive = seat.fence.planner_epoch == newest
+        self.records += [record] if seat.alive else []
+
+    def _write(self, path: str, data: bytes) -> None:
+        """What a planner writes twice must be the same: readers hold its digest."""
+        assert self.blobs.setdefault(path, data) == data, f"{path} was written anew"
+
+    def _send(self, seat: Seat, send: Send) -> None:
+        def deliver() -> None:
+            target = self.learner if send.to == LEARNER else self.actors.get(send.to)
+            reply = target.handle(send.command) if target else None
+            if reply is not None and (send.call or isinstance(reply, Refusal)):
+                self.post("reply", lambda: self.feed(seat, Replied(send.call, reply)))
+
+        self.post(type(send.command).__name__, deliver)
+        if send.call:
+            self._timeouts.append((self.now + send.timeout, seat, send.call))
+
+    def _load_prompts(self, seat: Seat, effect: LoadPrompts) -> None:
+        train = tuple(Prompt(f"{ref.chunk.path}/{ref.row}", 3) for ref in effect.train)
+        held_out = tuple(Prompt(f"{ref.chunk.path}/{ref.row}", 3) for ref in effect.eval)
+        loaded = PromptsLoaded(effect.step, train, held_out)
+        self.post("prompts", lambda: self.feed(seat, loaded))
+
+    # --- the network ------------------------------------------------------------------------------
+
+    def post(self, name: str, deliver: Callable[[], None]) -> None:
+        self.letters.append(Letter(name, deliver))
+
+    def publish(self, fact: Fact) -> None:
+        """The stream keeps the fact until a planner acknowledges it."""
+        if fact not in self.stream.values():
+            self.stream[self._next()] = fact
+
+    def beat(self, message: Beat) -> None:
+        for seat in self.seats():
+            self.post("beat", lambda seat=seat: self.feed(seat, Heard(message)))  # type: ignore[misc]
+
+    def seats(self) -> Iterator[Seat]:
+        return (seat for seat in (self.seat, *self.zombies) if seat.alive)
+
+    def fetch(self, count: int = 10**6) -> None:
+        """The present planner gets what is not acknowledged, again if need be."""
+        some = list(self.stream.items())[:count]
+        if some:
+            self.feed(self.seat, Facts(tuple(some)))
+
+    def tick(self, seconds: float) -> None:
+        """Time passes; calls without an answer run into their time-outs."""
+        self.now += seconds
+        due = [entry for entry in self._timeouts if entry[0] <= self.now]
+        self._timeouts = [entry for entry in self._timeouts if entry[0] > self.now]
+        for _, seat, call in due:
+            self.feed(seat, Replied(call, None))
+        for seat in list(self.seats()):
+            self.feed(seat, Tick())
+
+    def tell_gone(self, name: str) -> None:
+        """The operator says that a pod has ended."""
+        self.feed(self.seat, PodsGone((name,)))
+
+    def _next(self) -> int:
+        self._names += 1
+        return self._names
+
+    # --- a fair end -------------------------------------------------------------------------------
+
+    def calm(self, rounds: int = 800) -> None:
+        """Faults stop: everything arrives, everybody works, until the job ends."""
+        if not any(not actor.draining for actor in self.actors.values()):
+            self.start_actor()
+        for _ in range(rounds):
+            if self.outcome:
+                return
+            self.one_round()
+        raise AssertionError(f"the job does not end: {self.seat.planner.progress()}")
+
+    def one_round(self) -> None:
+        """Everything in flight arrives, and everybody works once."""
+        for seat in list(self.seats()):
+            self.perform(seat)
+        letters, self.letters = self.letters, []
+        for letter in letters:
+            letter.deliver()
+        for actor in list(self.actors.values()):
+            actor.work()
+        self.scorer.work()
+        self.learner.work()
+        self.fetch()
+        self.perform(self.seat)
+        self.tick(0.5)
+
+    def evidence(self) -> Evidence:
+        """All that is known in the end, for the checker."""
+        everybody = [*self.former, *self.actors.values()]
+        settled: list[Settled] = [line for actor in everybody for line in actor.settled]
+        return Evidence(UID, self.records, settled, self.blobs)
