@@ -99,4 +99,4 @@ async def test_a_download_of_other_content_is_corrupt_and_not_kept(tmp_path: Pat
     await blobs.put("a", b"forgery")
     with pytest.raises(Corrupt, match="digest differs"):
         await blobs.local(ref)
-    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
+    assert list(tmp_path.iterdir()) == []

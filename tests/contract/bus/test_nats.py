@@ -97,7 +97,7 @@ async def test_without_a_broker_nothing_hangs(own: EmbeddedServers, stack: Async
     consumer = await facts(planner)
     await own.nats.kill()
     async with asyncio.timeout(SOON):
-        while planner.connected:  # noqa: ASYNC110
+        while planner.connected:
             await asyncio.sleep(0.01)
         await planner.beat("h.u.planner.p", b"")
         assert await consumer.fetch(1, 0.1) == []

@@ -112,9 +112,7 @@ def test_a_taken_health_port_is_refused_clearly() -> None:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            async with serve_health(
-                process.health, process.registry, host="127.0.0.1", port=port
-            ):
+            async with serve_health(process.health, process.registry, host="127.0.0.1", port=port):
                 pass
 
     outcome = Outcome(body)
