@@ -36,11 +36,16 @@ def grpo_terms(
     reference: torch.Tensor | None,
     clip: Clip,
 ) -> Terms:
-    """Clipped surrogate (negated: to be minimised) and k3 estimate of KL(policy || reference)."""
+    """Clipped surrogate (negated: to be minimised) and estimate of KL(policy || reference).
+
+    The k3 estimate is weighted by the ratio (DeepSeek-V3.2, arXiv 2512.02556): differentiating
+    plain k3 gives the gradient of KL(reference || policy) instead, also where the ratio is 1.
+    """
     ratio = torch.exp(logprobs - old)
     clipped = torch.clamp(ratio, 1.0 - clip.low, 1.0 + clip.high)
     policy = -torch.minimum(ratio * advantages, clipped * advantages)
-    return Terms(ratio, policy, None if reference is None else k3(reference - logprobs))
+    kl = None if reference is None else k3(reference - logprobs) * ratio
+    return Terms(ratio, policy, kl)
 
 
 def k3(gap: torch.Tensor) -> torch.Tensor:

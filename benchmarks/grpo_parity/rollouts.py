@@ -1,0 +1,92 @@
+"""Synthetic rollouts that both sides read, and the cases that they compute."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from ebbtide.rl.advantages import group_advantages
+
+ROWS, GROUP, PROMPT, LIMIT, VOCABULARY = 24, 6, 9, 31, 101
+AGGREGATIONS = {"token-mean": "dapo", "sequence-mean": "grpo", "dr-grpo": "dr_grpo"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison. `loss_type` is TRL's word for `aggregation`."""
+
+    name: str
+    aggregation: str
+    loss_type: str
+    beta: float
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    temperature: float = 0.9
+    group_size: int = GROUP
+    limit: int = LIMIT
+
+
+def cases() -> list[Case]:
+    """Every aggregation that TRL has too, with and without KL."""
+    return [
+        Case(f"{ours}{'+kl' if beta else ''}", ours, theirs, beta)
+        for ours, theirs in AGGREGATIONS.items()
+        for beta in (0.0, 0.07)
+    ]
+
+
+def save_models(folder: Path) -> None:
+    """Write the policy and a reference that differs from it."""
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+        initializer_range=0.1,
+    )
+    for seed, name in enumerate(("policy", "reference")):
+        torch.manual_seed(seed)
+        Qwen2ForCausalLM(config).save_pretrained(folder / name)
+
+
+def save_rollouts(folder: Path, current: NDArray[np.float32] | None = None) -> None:
+    """Write rollouts.npz in the shapes that TRL uses: prompts padded left, completions right.
+
+    `current`: the policy's log-probabilities, shape (ROWS, LIMIT); the old ones lie around
+    them, so that ratios fall on both sides of the clip range.
+    """
+    rng = np.random.default_rng(7)
+    prompts, lengths = rng.integers(2, PROMPT, ROWS), rng.integers(3, LIMIT, ROWS)
+    lengths[0], lengths[1] = LIMIT, 1
+    prompt_mask = np.arange(PROMPT)[None] >= PROMPT - prompts[:, None]
+    completion_mask = np.arange(LIMIT)[None] < lengths[:, None]
+    tool_mask = rng.random((ROWS, LIMIT)) < 0.8
+    tool_mask[np.arange(ROWS), lengths - 1] = True
+    rewards = rng.integers(0, 3, (ROWS // GROUP, GROUP)).astype(float)
+    advantages = np.concatenate([group_advantages(row.tolist(), "group") for row in rewards])
+    noise = rng.normal(0.0, 0.35, (ROWS, LIMIT))
+    base = np.full((ROWS, LIMIT), -4.0) if current is None else current
+    np.savez(
+        folder / "rollouts.npz",
+        prompt_ids=rng.integers(2, VOCABULARY, (ROWS, PROMPT)) * prompt_mask,
+        prompt_mask=prompt_mask.astype(np.int64),
+        completion_ids=rng.integers(2, VOCABULARY, (ROWS, LIMIT)) * completion_mask,
+        completion_mask=completion_mask.astype(np.int64),
+        tool_mask=tool_mask.astype(np.int64),
+        advantages=advantages.astype(np.float32),
+        old_per_token_logps=(base + noise).astype(np.float32),
+    )
+
+
+def save_cases(folder: Path) -> None:
+    """Write cases.json."""
+    (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases()]))
