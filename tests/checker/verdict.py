@@ -107,7 +107,7 @@ def _unrecorded(evidence: Evidence, lineage: Lineage) -> Iterator[str]:
     for line in evidence.settled:
         record = lineage.ever.get(line.path)
         known = record is not None and record.ref.digest == line.digest
-        if line.verdict == "accepted" and not known:
+        if line.path and line.verdict == "accepted" and not known:
             yield f"{line.key} by {line.dispatch}"
 
 
