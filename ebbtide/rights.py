@@ -53,10 +53,10 @@ def subjects(role: str) -> Subjects:
 
 
 _SUBJECTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "planner": (("s.>", "c.>", "h.*.planner.>", "$JS.API.>", "$JS.ACK.FACTS.>"), ("h.>",)),
+    "planner": (("s.>", "c.>", "p.*", "$JS.API.>", "$JS.ACK.FACTS.>"), ("h.>",)),
     "decode": (
         ("f.*.*.finished", "f.*.*.cut", "f.*.*.failed", "h.*.decode.>"),
-        ("c.*.decode.>",),
+        ("c.*.decode.>", "p.*"),
     ),
     "prefill": (("h.*.prefill.>",), ("c.*.prefill.>",)),
     "reward": (

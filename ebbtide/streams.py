@@ -92,3 +92,8 @@ def beat(job_uid: str, role: str, instance: str) -> str:
 def beats(job_uid: str) -> str:
     """All heartbeats of one job."""
     return f"h.{job_uid}.>"
+
+
+def planner(job_uid: str) -> str:
+    """Signs of life of a job's planner."""
+    return f"p.{job_uid}"

@@ -136,6 +136,12 @@ class RewardBeat(Wire, frozen=True, tag="reward"):
     scorer_digest: str
 
 
+class PlannerBeat(Wire, frozen=True):
+    """A planner lives: subject p.<job>. Actors that hear none for long end by themselves."""
+
+    fence: Fence
+
+
 Beat = Heartbeat | LearnerBeat | RewardBeat
 
 

@@ -1,0 +1,56 @@
+"""Opens the stores, the broker and the engine, and runs the actor over them."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from ebbtide import rights
+from ebbtide.adapters.blobs import open_blobs
+from ebbtide.adapters.clock import SystemClock
+from ebbtide.adapters.nats import open_bus
+from ebbtide.adapters.valkey import open_hot
+from ebbtide.runtime import Body, Process
+from ebbtide.spec import RLHFJobSpec
+from services.decode.app.shell import Shell, World
+from services.decode.engine import make_engine
+from services.decode.settings import DecodeSettings
+
+
+def body(*, settings: DecodeSettings) -> Body:
+    """What `ebbtide.runtime` runs."""
+    spec = RLHFJobSpec.model_validate_json(settings.spec)
+
+    async def work(process: Process) -> None:
+        async with AsyncExitStack() as stack:
+            world = await _open(settings, spec, stack, process)
+            await Shell(world=world, process=process).run()
+
+    return work
+
+
+async def _open(
+    settings: DecodeSettings, spec: RLHFJobSpec, stack: AsyncExitStack, process: Process
+) -> World:
+    clock = SystemClock()
+    blobs = open_blobs(
+        settings.blobs_url,
+        cache=settings.blobs_cache,
+        writable=rights.blob_writes("decode", settings.job_uid),
+    )
+    bus = await stack.enter_async_context(
+        open_bus(
+            settings.nats_url,
+            user=settings.nats_user,
+            password=settings.nats_password.get_secret_value(),
+            name=settings.pod,
+            log=process.log,
+        )
+    )
+    password = settings.valkey_password.get_secret_value()
+    hot = await stack.enter_async_context(open_hot(settings.valkey_url, password=password))
+    engine = make_engine(spec, clock=clock)
+    stack.push_async_callback(engine.close)
+    slots = spec.decode.slots
+    return World(
+        settings=settings, slots=slots, blobs=blobs, bus=bus, hot=hot, engine=engine, clock=clock
+    )

@@ -1,0 +1,151 @@
+"""The actor's writing: journals, rollouts, facts and the audit log, in the background.
+
+Each kind has a queue and a task. What cannot be written now is tried again until it can: a
+rollout that is not stored is simply not finished yet, and the planner's deadlines go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import astuple
+
+from ebbtide import paths, streams
+from ebbtide.errors import EbbtideError, Temporary
+from ebbtide.logs import Log
+from ebbtide.ports import Blobs, Bus, Clock, FactMessage, Hot
+from ebbtide.wire import Dispatch, Finished, Journal, JournalRef, Rollout, encode
+from services.decode.core.messages import Event, Journalled, Settled, Stored, Terminal
+
+T = TypeVar("T")
+RETRY_SECONDS = 0.5
+_AT_ONCE = 1024
+
+
+class Desk:
+    """`post` takes the answers to the actor's machine."""
+
+    def __init__(
+        self,
+        *,
+        blobs: Blobs,
+        bus: Bus,
+        hot: Hot,
+        clock: Clock,
+        log: Log,
+        audit: Path | None,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._blobs, self._bus, self._hot = blobs, bus, hot
+        self._clock, self._log, self._audit, self._post = clock, log, audit, post
+        self.chunks: asyncio.Queue[tuple[JournalRef, Journal]] = asyncio.Queue()
+        self.rollouts: asyncio.Queue[Rollout] = asyncio.Queue()
+        self.facts: asyncio.Queue[Terminal] = asyncio.Queue()
+        self.settled: asyncio.Queue[Settled] = asyncio.Queue()
+
+    def publish(self, facts: Sequence[Terminal]) -> None:
+        """Have the facts published, in order."""
+        for fact in facts:
+            self.facts.put_nowait(fact)
+
+    def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """What must run beside the machine, by name."""
+        return {
+            "journals": self._journal,
+            "rollouts": self._store,
+            "facts": self._publish,
+            "settled": self._settle,
+        }
+
+    async def _journal(self) -> None:
+        while True:
+            batch = await _all_of(self.chunks)
+            await self._insist("journals", partial(self._hot.append, batch))
+            marks = {ref.dispatch: ref.n_tokens for ref, _ in batch}
+            self._post(Journalled(tuple(marks.items())))
+
+    async def _store(self) -> None:
+        while True:
+            await asyncio.gather(*map(self._put, await _all_of(self.rollouts)))
+
+    async def _put(self, rollout: Rollout) -> None:
+        path, data = paths.rollout(rollout.key, rollout.dispatch), encode(rollout)
+
+        async def put() -> None:
+            self._post(Stored(rollout.dispatch, await self._blobs.put(path, data)))
+
+        await self._insist("a rollout", put)
+
+    async def _publish(self) -> None:
+        while True:
+            facts = await _all_of(self.facts)
+            try:
+                await self._bus.publish_facts([_message(fact) for fact in facts])
+            except Temporary as error:
+                # They stay in the outbox and are published again.
+                self._log.warning("facts not published", n=len(facts), why=str(error))
+
+    async def _settle(self) -> None:
+        while True:
+            batch = await _all_of(self.settled)
+            if self._audit is not None:
+                await asyncio.to_thread(_append, self._audit, b"".join(map(_line, batch)))
+            try:
+                await self._hot.forget([JournalRef(s.fact.key, s.fact.dispatch, 0) for s in batch])
+            except Temporary as error:
+                self._log.info("journals not dropped; they expire", why=str(error))
+
+    async def _insist(self, what: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            try:
+                await write()
+            except (EbbtideError, OSError) as error:
+                self._log.warning("not written; trying again", what=what, why=str(error))
+                await self._clock.sleep(RETRY_SECONDS)
+            else:
+                return
+
+
+async def _all_of(queue: asyncio.Queue[T]) -> list[T]:
+    """Everything that waits in `queue`, at least one."""
+    found = [await queue.get()]
+    while not queue.empty() and len(found) < _AT_ONCE:
+        found.append(queue.get_nowait())
+    return found
+
+
+def _message(fact: Terminal) -> FactMessage:
+    tag = type(fact).__struct_config__.tag
+    subject = streams.fact(fact.key.job_uid, fact.dispatch.attempt, str(tag))
+    return FactMessage(subject, encode(fact), f"{fact.key.job_uid}:{_name(fact.dispatch)}:{tag}")
+
+
+def _name(hand: Dispatch) -> str:
+    return f"{hand.attempt}.{hand.planner_epoch}.{hand.seq}"
+
+
+def _line(settled: Settled) -> bytes:
+    fact = settled.fact
+    ref = fact.ref if isinstance(fact, Finished) else None
+    row = {
+        "key": astuple(fact.key),
+        "dispatch": astuple(fact.dispatch),
+        "verdict": settled.verdict,
+        "path": ref.path if ref else "",
+        "digest": ref.digest if ref else "",
+    }
+    return msgspec.json.encode(row) + b"\n"
+
+
+def _append(path: Path, lines: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(lines)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,39 @@
+"""Gets a publication to this machine, loads it and compares its probe (protocol.md 7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ebbtide.engines.policies import located, read_index
+from ebbtide.errors import Corrupt
+from ebbtide.ports import Blobs, Engine
+from ebbtide.wire import PolicyRef, Ref, unpack_floats
+
+
+async def load_policy(
+    policy: PolicyRef, index: Ref, *, blobs: Blobs, engine: Engine, tolerance: float
+) -> None:
+    """Have `engine` hold `policy`; raises Corrupt if a digest or the probe does not hold.
+
+    The probe catches gross faults of a load, such as a stale tied head; that it is this very
+    version and no neighbour is what the digests say.
+    """
+    path = await _gathered(policy, index, blobs)
+    loaded = await engine.load(policy, path)
+    wanted = unpack_floats(read_index(path, policy).probe_logprobs)
+    found = unpack_floats(loaded.probe_logprobs)
+    if wanted.shape != found.shape:
+        raise Corrupt(f"the probe has {len(found)} log-probabilities, not {len(wanted)}")
+    worst = float(np.abs(wanted - found).max(initial=0.0))
+    if not worst <= tolerance:
+        raise Corrupt(f"the probe of policy {policy.n} is off by {worst:.4f} (> {tolerance})")
+
+
+async def _gathered(policy: PolicyRef, index: Ref, blobs: Blobs) -> Path:
+    """The local index, with all its files beside it."""
+    path = await blobs.local(index)
+    for file in read_index(path, policy).files:
+        await blobs.local(located(index, file))
+    return path

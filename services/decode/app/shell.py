@@ -1,0 +1,208 @@
+"""The actor's shell: receive, ask the machine, perform its effects, tell the planner."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ebbtide import streams
+from ebbtide.errors import EbbtideError, Temporary
+from ebbtide.ports import Admission, Blobs, Bus, Clock, Engine, Hot
+from ebbtide.runtime import Process
+from ebbtide.wire import ActorCommand, CommandReply, PlannerBeat, decode, encode
+from services.decode.app.desk import Desk
+from services.decode.app.larder import Larder
+from services.decode.app.policies import load_policy
+from services.decode.core.actor import Actor, Limits
+from services.decode.core.messages import (
+    Admit,
+    Commanded,
+    CutEngine,
+    Effect,
+    Event,
+    Fetch,
+    Gone,
+    Happened,
+    Leave,
+    Load,
+    LoadFailed,
+    PlannerSeen,
+    PolicyLoaded,
+    Publish,
+    Reply,
+    Settled,
+    Store,
+    Tick,
+    Write,
+)
+from services.decode.settings import DecodeSettings
+
+TICK_SECONDS = 0.25
+ENGINE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What the actor works with."""
+
+    settings: DecodeSettings
+    slots: int
+    blobs: Blobs
+    bus: Bus
+    hot: Hot
+    engine: Engine
+    clock: Clock
+
+
+class Shell:
+    """One actor. `run` returns once nothing is held any more."""
+
+    def __init__(self, *, world: World, process: Process) -> None:
+        settings = world.settings
+        self._world, self._process = world, process
+        limits = Limits(slots=world.slots, orphan=settings.orphan_seconds)
+        self._actor = Actor(
+            name=settings.pod,
+            incarnation=uuid.uuid4().hex,
+            limits=limits,
+            now=world.clock.now(),
+        )
+        self._desk = Desk(
+            blobs=world.blobs,
+            bus=world.bus,
+            hot=world.hot,
+            clock=world.clock,
+            log=process.log,
+            audit=Path(settings.audit_path) if settings.audit_path else None,
+            post=self.post,
+        )
+        self._larder = Larder(blobs=world.blobs, hot=world.hot)
+        self._changed = asyncio.Event()
+        self._gone: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._perform: dict[type[Effect], Callable[..., None]] = {
+            Fetch: lambda e: self._spawn(self._fetch(e), "fetch"),
+            Admit: lambda e: world.engine.submit(Admission(e.assign, e.prompt, e.resumed)),
+            CutEngine: lambda e: world.engine.cut(e.dispatch),
+            Write: lambda e: self._desk.chunks.put_nowait((e.ref, e.chunk)),
+            Store: lambda e: self._desk.rollouts.put_nowait(e.rollout),
+            Publish: lambda e: self._desk.publish(e.facts),
+            Settled: self._desk.settled.put_nowait,
+            Load: lambda e: self._spawn(self._load(e), "load"),
+            Gone: self._leave,
+        }
+
+    async def run(self) -> None:
+        """Serve commands until the actor has left; raises Temporary if it was orphaned."""
+        for name, work in self._desk.tasks().items():
+            self._process.spawn(work(), name=name)
+        for name, work in (
+            ("engine", self._engine),
+            ("beats", self._beat),
+            ("ticks", self._tick),
+            ("planner", self._hear_planner),
+            ("drain", self._drain),
+        ):
+            self._process.spawn(work(), name=name)
+        settings = self._world.settings
+        subject = streams.actor(settings.job_uid, settings.pod)
+        async with self._world.bus.serve(subject, self._command):
+            self._process.health.ready = True
+            orphaned = await self._gone
+            await self._say()
+        if orphaned:
+            raise Temporary("no planner was heard for too long")
+
+    def post(self, event: Event) -> None:
+        """Have the machine take `event` in, and perform what it says."""
+        self._step(event)
+
+    def _step(self, event: Event) -> CommandReply | None:
+        before = (self._actor.state, self._actor.policy)
+        reply: CommandReply | None = None
+        for effect in self._actor.step(event, self._world.clock.now()):
+            if isinstance(effect, Reply):
+                reply = effect.reply
+            else:
+                self._perform[type(effect)](effect)
+        if before != (self._actor.state, self._actor.policy):
+            self._changed.set()
+        return reply
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    async def _command(self, data: bytes) -> bytes:
+        reply = self._step(Commanded(decode(data, ActorCommand)))  # type: ignore[arg-type]
+        assert reply is not None, "every command is answered"
+        return encode(reply)
+
+    async def _engine(self) -> None:
+        while True:
+            events = await self._world.engine.events(ENGINE_SECONDS)
+            if events:
+                self.post(Happened(tuple(events)))
+
+    async def _tick(self) -> None:
+        while True:
+            await self._world.clock.sleep(TICK_SECONDS)
+            self.post(Tick())
+
+    async def _drain(self) -> None:
+        await self._process.drain.wait()
+        self.post(Leave())
+
+    async def _hear_planner(self) -> None:
+        subject = streams.planner(self._world.settings.job_uid)
+        async with self._world.bus.beats(subject) as beats:
+            async for data in beats:
+                self.post(PlannerSeen(decode(data, PlannerBeat).fence))
+
+    async def _beat(self) -> None:
+        while True:
+            self._changed.clear()
+            await self._say()
+            try:
+                async with asyncio.timeout(self._world.settings.beat_seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _say(self) -> None:
+        settings = self._world.settings
+        beat = self._actor.heartbeat(self._world.engine.stats())
+        subject = streams.beat(settings.job_uid, "decode", settings.pod)
+        await self._world.bus.beat(subject, encode(beat))
+
+    # --- what is done -----------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._process.spawn(work, name=name)
+
+    async def _fetch(self, effect: Fetch) -> None:
+        self.post(await self._larder.fetch(effect.assign))
+
+    async def _load(self, effect: Load) -> None:
+        world, log = self._world, self._process.log
+        began = world.clock.now()
+        try:
+            await load_policy(
+                effect.policy,
+                effect.index,
+                blobs=world.blobs,
+                engine=world.engine,
+                tolerance=world.settings.probe_tolerance,
+            )
+        except EbbtideError as error:
+            log.warning("policy not loaded", policy=effect.policy.n, why=str(error))
+            self.post(LoadFailed(effect.policy))
+            return
+        seconds = world.clock.now() - began
+        log.info("policy loaded", policy=effect.policy.n, seconds=round(seconds, 3))
+        self.post(PolicyLoaded(effect.policy))
+
+    def _leave(self, effect: Gone) -> None:
+        if not self._gone.done():
+            self._gone.set_result(effect.orphaned)

@@ -1,0 +1,403 @@
+"""The actor's machine: `step(event, now) -> effects` over the samples that it holds (pure).
+
+Each dispatch takes one way: fetching -> running -> (finished: storing | cut: closing) -> outbox
+-> settled. It ends in exactly one terminal fact, which is kept and published until the planner
+has answered for it. A dispatch that was settled is remembered, so a late copy of its Submit is
+not run again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from ebbtide.ports import (
+    EngineCut,
+    EngineEvent,
+    EngineFailed,
+    EngineFinished,
+    NewTokens,
+)
+from ebbtide.wire import (
+    Assign,
+    Cut,
+    CutSamples,
+    Dispatch,
+    Drain,
+    EngineStats,
+    Failed,
+    Fence,
+    Finished,
+    Heartbeat,
+    Journal,
+    JournalRef,
+    LoadPolicy,
+    Ok,
+    PolicyRef,
+    Refusal,
+    Rollout,
+    Settle,
+    Submit,
+    Timings,
+    pack_ints,
+    pack_mask,
+)
+from services.decode.core.messages import (
+    Admit,
+    Commanded,
+    CutEngine,
+    Effect,
+    Event,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    Gone,
+    Happened,
+    Journalled,
+    Leave,
+    Load,
+    LoadFailed,
+    PlannerSeen,
+    PolicyLoaded,
+    Publish,
+    Reply,
+    Settled,
+    Store,
+    Stored,
+    Terminal,
+    Tick,
+    Write,
+)
+
+TOKEN_BYTES = 4
+_REMEMBERED = 1 << 16
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """`queue`: samples held beyond the engine's slots. Times in seconds."""
+
+    slots: int
+    queue: int = 4096
+    republish: float = 2.0
+    orphan: float = 600.0
+
+
+class Held(msgspec.Struct):
+    """A sample that has not ended. `stage`: fetching | running | cutting | storing | closing.
+
+    `written`: tokens given to the journal; `journalled`: tokens that the hot store has.
+    """
+
+    assign: Assign
+    stage: str = "fetching"
+    prompt: bytes = b""
+    written: int = 0
+    journalled: int = 0
+    rollout: Rollout | None = None
+
+
+class Actor:
+    """`name`: the pod; `incarnation`: this process of it."""
+
+    def __init__(self, *, name: str, incarnation: str, limits: Limits, now: float) -> None:
+        self.policy: PolicyRef | None = None
+        self.draining = False
+        self._name, self._incarnation, self._limits = name, incarnation, limits
+        self._fence: Fence | None = None
+        self._heard = now
+        self._published = now
+        self._number = 0
+        self._held: dict[Dispatch, Held] = {}
+        self._outbox: dict[Dispatch, Terminal] = {}
+        self._past: OrderedDict[Dispatch, None] = OrderedDict()
+        self._wanted: LoadPolicy | None = None
+        self._loading: PolicyRef | None = None
+        self._closing: set[Dispatch] = set()
+        self._gone = False
+        self._now = now
+        self._effects: list[Effect] = []
+        self._handlers = {
+            Commanded: self._commanded,
+            Fetched: self._fetched,
+            FetchFailed: self._fetch_failed,
+            Happened: self._happened,
+            Journalled: self._journalled,
+            Stored: self._stored,
+            PolicyLoaded: self._loaded,
+            LoadFailed: self._load_failed,
+            PlannerSeen: self._planner_seen,
+            Leave: self._leave,
+            Tick: self._tick,
+        }
+
+    # --- what it looks like -----------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """Loading | serving | draining | empty, for heartbeats."""
+        if self.draining:
+            return "draining"
+        if self._wanted is not None or self._loading:
+            return "loading"
+        return "serving" if self.policy else "empty"
+
+    def heartbeat(self, stats: EngineStats) -> Heartbeat:
+        """The next heartbeat: everything that is held, now."""
+        self._number += 1
+        return Heartbeat(
+            actor=self._name,
+            incarnation=self._incarnation,
+            number=self._number,
+            fence=self._fence,
+            policy=self.policy,
+            state=self.state,
+            running=pack_ints([_row(d, held.journalled) for d, held in self._held.items()]),
+            outbox=tuple(self._outbox),
+            stats=stats,
+        )
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take in `event`; returns what is to be done, in order."""
+        self._now = now
+        self._effects = []
+        self._handlers[type(event)](event)  # type: ignore[operator]
+        self._proceed()
+        return self._effects
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def _commanded(self, event: Commanded) -> None:
+        command = event.command
+        if self._fence is not None and command.fence < self._fence:
+            detail = f"a newer planner commands: {self._fence}"
+            self._do(Reply(Refusal("fenced", detail, seen=self._fence)))
+            return
+        self._fence, self._heard = command.fence, self._now
+        match command:
+            case Submit(assigns=assigns):
+                self._do(Reply(self._submit(assigns)))
+                return
+            case CutSamples(dispatches=dispatches):
+                self._cut_all(dispatches)
+            case Settle():
+                self._settle(command)
+            case LoadPolicy():
+                self._want(command)
+            case Drain():
+                self._leave(Leave())
+        self._do(Reply(Ok(self._number + 1)))
+
+    def _submit(self, assigns: tuple[Assign, ...]) -> Ok | Refusal:
+        new = [a for a in assigns if not self._knows(a.dispatch)]
+        named = tuple(a.dispatch for a in new)
+        if new and self.draining:
+            return Refusal("draining", "the actor is leaving", dispatches=named)
+        others = tuple(a.dispatch for a in new if a.policy != self.policy)
+        if others:
+            held = f"version {self.policy.n}" if self.policy else "none"
+            return Refusal("policy", f"the actor holds another policy: {held}", dispatches=others)
+        if len(self._held) + len(new) > self._limits.slots + self._limits.queue:
+            return Refusal("full", f"the actor holds {len(self._held)} samples", dispatches=named)
+        for assign in new:
+            self._held[assign.dispatch] = Held(assign)
+            self._do(Fetch(assign))
+        return Ok(self._number + 1)
+
+    def _knows(self, dispatch: Dispatch) -> bool:
+        return dispatch in self._held or dispatch in self._outbox or dispatch in self._past
+
+    def _cut_all(self, dispatches: tuple[Dispatch, ...] | list[Dispatch]) -> None:
+        for dispatch in dispatches:
+            held = self._held.get(dispatch)
+            if held is None:
+                continue
+            if held.stage == "fetching":
+                self._close(held)
+            elif held.stage == "running":
+                held.stage = "cutting"
+                self._do(CutEngine(dispatch))
+
+    def _settle(self, command: Settle) -> None:
+        for verdict, dispatches in (("accepted", command.accepted), ("void", command.void)):
+            for dispatch in dispatches:
+                fact = self._outbox.pop(dispatch, None)
+                if fact is not None:
+                    self._remember(dispatch)
+                    self._do(Settled(fact, verdict))
+
+    def _remember(self, dispatch: Dispatch) -> None:
+        self._past[dispatch] = None
+        while len(self._past) > _REMEMBERED:
+            self._past.popitem(last=False)
+
+    # --- policy -----------------------------------------------------------------------------------
+
+    def _want(self, command: LoadPolicy) -> None:
+        """Load once nothing runs; samples of the old policy are cut."""
+        if self._wanted is None and command.policy == (self._loading or self.policy):
+            return
+        self._wanted = command
+        self._cut_all(list(self._held))
+
+    def _loaded(self, event: PolicyLoaded) -> None:
+        self._loading = None
+        self.policy = event.policy
+
+    def _load_failed(self, event: LoadFailed) -> None:
+        assert self.policy is None, f"{event.policy} was loaded over another"
+        self._loading = None
+
+    # --- one sample's way -------------------------------------------------------------------------
+
+    def _fetched(self, event: Fetched) -> None:
+        held = self._held.get(event.dispatch)
+        if held is None or held.stage != "fetching":
+            return
+        held.stage, held.prompt = "running", event.prompt
+        if event.resumed is not None:
+            parts = event.resumed
+            self._write(held, Journal(0, parts.tokens, parts.logprobs, parts.spans))
+        self._do(Admit(held.assign, event.prompt, event.resumed))
+
+    def _fetch_failed(self, event: FetchFailed) -> None:
+        held = self._held.get(event.dispatch)
+        if held is not None and held.stage == "fetching":
+            self._fail(held, event.code, event.detail)
+
+    def _happened(self, event: Happened) -> None:
+        for happening in event.events:
+            held = self._held.get(happening.dispatch)
+            if held is not None and held.stage in ("running", "cutting"):
+                self._engine(held, happening)
+
+    def _engine(self, held: Held, event: EngineEvent) -> None:
+        match event:
+            case NewTokens(chunk=chunk):
+                self._write(held, chunk)
+            case EngineFinished():
+                held.stage, held.rollout = "storing", self._rollout(held, event)
+                self._do(Store(held.rollout))
+            case EngineCut():
+                self._write(held, _rest(event, held.written))
+                self._close(held)
+            case EngineFailed(code=code, detail=detail):
+                self._fail(held, code, detail)
+
+    def _rollout(self, held: Held, event: EngineFinished) -> Rollout:
+        assign = held.assign
+        return Rollout(
+            key=assign.key,
+            dispatch=assign.dispatch,
+            prompt_id=assign.prompt_id,
+            prompt_tokens=held.prompt,
+            tokens=event.tokens,
+            logprobs=event.logprobs,
+            action_mask=pack_mask([1] * (len(event.tokens) // TOKEN_BYTES)),
+            spans=event.spans,
+            finish=event.finish,
+            timings=Timings(event.queued, event.prefill, event.decode),
+            actor=self._name,
+        )
+
+    def _stored(self, event: Stored) -> None:
+        held = self._held.get(event.dispatch)
+        if held is None or held.rollout is None:
+            return
+        rollout = held.rollout
+        fact = Finished(
+            key=rollout.key,
+            dispatch=rollout.dispatch,
+            actor=self._name,
+            policy=rollout.spans[-1].policy if rollout.spans else held.assign.policy,
+            ref=event.ref,
+            n_tokens=rollout.n_tokens,
+            finish=rollout.finish,
+        )
+        self._end(held, fact)
+
+    def _write(self, held: Held, chunk: Journal) -> None:
+        n = len(chunk.tokens) // TOKEN_BYTES
+        if n:
+            held.written = chunk.start + n
+            ref = JournalRef(held.assign.key, held.assign.dispatch, held.written)
+            self._do(Write(ref, chunk))
+
+    def _journalled(self, event: Journalled) -> None:
+        for dispatch, tokens in event.watermarks:
+            held = self._held.get(dispatch)
+            if held is not None:
+                held.journalled = max(held.journalled, tokens)
+
+    def _close(self, held: Held) -> None:
+        """It is cut; the fact waits until the journal has all that was drawn."""
+        held.stage = "closing"
+        self._closing.add(held.assign.dispatch)
+
+    def _fail(self, held: Held, code: str, detail: str) -> None:
+        assign = held.assign
+        self._end(held, Failed(assign.key, assign.dispatch, self._name, code, detail[:500]))
+
+    def _end(self, held: Held, fact: Terminal) -> None:
+        dispatch = held.assign.dispatch
+        del self._held[dispatch]
+        self._outbox[dispatch] = fact
+        self._do(Publish((fact,)))
+
+    # --- time and leaving -------------------------------------------------------------------------
+
+    def _planner_seen(self, event: PlannerSeen) -> None:
+        if self._fence is None or event.fence >= self._fence:
+            self._fence, self._heard = event.fence, self._now
+
+    def _leave(self, event: Leave) -> None:
+        assert event is not None
+        self.draining = True
+        self._cut_all(list(self._held))
+
+    def _tick(self, event: Tick) -> None:
+        assert event is not None
+        if self._now - self._published >= self._limits.republish:
+            self._published = self._now
+            if self._outbox:
+                self._do(Publish(tuple(self._outbox.values())))
+        if self._now - self._heard >= self._limits.orphan and not self._gone:
+            self._gone = True
+            self._do(Gone(orphaned=True))
+
+    def _proceed(self) -> None:
+        """Do what has become possible: end closed samples, load, leave."""
+        for held in [self._held[dispatch] for dispatch in self._closing]:
+            if held.journalled >= held.written:
+                self._closing.discard(held.assign.dispatch)
+                self._end(held, self._cut_fact(held))
+        if self._wanted is not None and not self._held and not self._loading:
+            wanted, self._wanted, self.policy = self._wanted, None, None
+            self._loading = wanted.policy
+            self._do(Load(wanted.policy, wanted.index))
+        if self.draining and not self._held and not self._outbox and not self._gone:
+            self._gone = True
+            self._do(Gone(orphaned=False))
+
+    def _cut_fact(self, held: Held) -> Cut:
+        key, dispatch, n = held.assign.key, held.assign.dispatch, held.written
+        journal = JournalRef(key, dispatch, n) if n else None
+        return Cut(key, dispatch, self._name, journal, n)
+
+    def _do(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+
+def _row(dispatch: Dispatch, tokens: int) -> tuple[int, int, int, int]:
+    return (dispatch.attempt, dispatch.planner_epoch, dispatch.seq, tokens)
+
+
+def _rest(event: EngineCut, written: int) -> Journal:
+    """The part of what was cut that the journal was not given yet."""
+    part = slice(written * TOKEN_BYTES, None)
+    spans = tuple(
+        msgspec.structs.replace(span, start=max(span.start, written))
+        for span in event.spans
+        if span.end > written
+    )
+    return Journal(written, event.tokens[part], event.logprobs[part], spans)

@@ -1,0 +1,175 @@
+"""What happens to an actor and what it does (pure)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebbtide.ports import EngineEvent, Resumed
+from ebbtide.wire import (
+    ActorCommand,
+    Assign,
+    CommandReply,
+    Cut,
+    Dispatch,
+    Failed,
+    Fence,
+    Finished,
+    Journal,
+    JournalRef,
+    PolicyRef,
+    Ref,
+    Rollout,
+)
+
+Terminal = Finished | Cut | Failed
+"""How a dispatch ends: each has exactly one."""
+
+
+class Commanded(msgspec.Struct, frozen=True):
+    """A command came; the effects hold exactly one Reply."""
+
+    command: ActorCommand
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """Prompt and resumed tokens of a dispatch were read."""
+
+    dispatch: Dispatch
+    prompt: bytes
+    resumed: Resumed | None
+
+
+class FetchFailed(msgspec.Struct, frozen=True):
+    """They cannot be read. code: prompt | journal_lost."""
+
+    dispatch: Dispatch
+    code: str
+    detail: str
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """The engine reports."""
+
+    events: tuple[EngineEvent, ...]
+
+
+class Journalled(msgspec.Struct, frozen=True):
+    """The hot store holds these dispatches up to so many tokens."""
+
+    watermarks: tuple[tuple[Dispatch, int], ...]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """The rollout's blob is written."""
+
+    dispatch: Dispatch
+    ref: Ref
+
+
+class PolicyLoaded(msgspec.Struct, frozen=True):
+    """The engine holds the policy, verified and probed."""
+
+    policy: PolicyRef
+
+
+class LoadFailed(msgspec.Struct, frozen=True):
+    """It does not; the engine serves nothing."""
+
+    policy: PolicyRef
+
+
+class PlannerSeen(msgspec.Struct, frozen=True):
+    """A planner of this fence lives."""
+
+    fence: Fence
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """Notice: hand everything over and go."""
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time went by."""
+
+
+Event = (
+    Commanded
+    | Fetched
+    | FetchFailed
+    | Happened
+    | Journalled
+    | Stored
+    | PolicyLoaded
+    | LoadFailed
+    | PlannerSeen
+    | Leave
+    | Tick
+)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The answer to the command."""
+
+    reply: CommandReply
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """Read the prompt, and what is to be resumed."""
+
+    assign: Assign
+
+
+class Admit(msgspec.Struct, frozen=True):
+    """Give the sample to the engine."""
+
+    assign: Assign
+    prompt: bytes
+    resumed: Resumed | None
+
+
+class CutEngine(msgspec.Struct, frozen=True):
+    """Have the engine stop the dispatch."""
+
+    dispatch: Dispatch
+
+
+class Write(msgspec.Struct, frozen=True):
+    """Append to the journal; answered by Journalled once the hot store has it."""
+
+    ref: JournalRef
+    chunk: Journal
+
+
+class Store(msgspec.Struct, frozen=True):
+    """Write the rollout's blob; answered by Stored."""
+
+    rollout: Rollout
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Publish the facts; again and again until they are settled."""
+
+    facts: tuple[Terminal, ...]
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Load the policy; the engine is idle."""
+
+    policy: PolicyRef
+    index: Ref
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The planner answered for this fact. verdict: accepted | void."""
+
+    fact: Terminal
+    verdict: str
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """Nothing is held any more: end the process. `orphaned`: no planner was heard for long."""
+
+    orphaned: bool
+
+
+Effect = Reply | Fetch | Admit | CutEngine | Write | Store | Publish | Load | Settled | Gone

@@ -1,0 +1,43 @@
+"""The engine that the job's spec asks for; torch is imported only when it is the one."""
+
+from __future__ import annotations
+
+from ebbtide.engines.emulated import EmulatedEngine
+from ebbtide.engines.emulation import Emulated
+from ebbtide.ports import Clock, Engine
+from ebbtide.spec import RLHFJobSpec
+
+
+def make_engine(spec: RLHFJobSpec, *, clock: Clock) -> Engine:
+    """Build the engine of `spec.decode`; it serves nothing until a policy is loaded."""
+    width = spec.dataset.max_prompt_tokens + spec.training.max_response_tokens
+    if spec.decode.engine == "emulated":
+        return _emulated(spec, width, clock)
+    return _torch(spec, width)
+
+
+def _emulated(spec: RLHFJobSpec, width: int, clock: Clock) -> Engine:
+    numbers = spec.decode.emulation
+    params = Emulated(
+        slots=spec.decode.slots,
+        width=width,
+        mean_tokens=numbers.mean_tokens,
+        sigma=numbers.sigma,
+        tpot=numbers.tpot_ms / 1000,
+        tpot_per_row=numbers.tpot_per_row_ms / 1000,
+    )
+    return EmulatedEngine(params, clock=clock)
+
+
+def _torch(spec: RLHFJobSpec, width: int) -> Engine:
+    import torch  # noqa: PLC0415 - 9 seconds, and the emulated engine needs none of it
+
+    from ebbtide.engines.torch.decoder import Limits  # noqa: PLC0415
+    from ebbtide.engines.torch.engine import TorchEngine  # noqa: PLC0415
+
+    torch.set_num_threads(spec.decode.threads)
+    device = spec.decode.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    limits = Limits(slots=spec.decode.slots, width=width, reference=spec.decode.reference_mode)
+    return TorchEngine(limits, device=device)

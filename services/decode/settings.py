@@ -1,0 +1,20 @@
+"""An actor's settings."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ebbtide.settings import RoleSettings
+
+
+class DecodeSettings(RoleSettings):
+    """What an actor needs beside what every process of a job has."""
+
+    audit_path: str = ""
+    """File to which each settled fact is appended and synced; empty: none."""
+    beat_seconds: float = Field(default=1.0, gt=0)
+    """Time between heartbeats; a change of state is told at once."""
+    orphan_seconds: float = Field(default=600.0, gt=0)
+    """Without a sign of a planner for so long the actor ends."""
+    probe_tolerance: float = Field(default=0.01, gt=0)
+    """Largest difference of the probe's log-probabilities from the learner's (float32)."""
