@@ -20,9 +20,10 @@ def interpreter() -> Path:
     python = folder / "bin" / "python"
     if not marker.is_file() or marker.read_text() != pins:
         uv = shutil.which("uv") or str(Path.home() / ".local" / "bin" / "uv")
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", "3.11", folder], check=True)
-        install = [uv, "pip", "install", "--quiet", "--python", python, "-r", REQUIREMENTS]
-        subprocess.run(install, check=True)
+        make = [uv, "venv", "--quiet", "--clear", "--python", "3.11", str(folder)]
+        subprocess.run(make, check=True)
+        fill = [uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(REQUIREMENTS)]
+        subprocess.run(fill, check=True)
         marker.write_text(pins)
     return python
 

@@ -55,7 +55,7 @@ def save_models(folder: Path) -> None:
     )
     for seed, name in enumerate(("policy", "reference")):
         torch.manual_seed(seed)
-        Qwen2ForCausalLM(config).save_pretrained(folder / name)
+        Qwen2ForCausalLM(config).save_pretrained(folder / name)  # type: ignore[no-untyped-call]
 
 
 def save_rollouts(folder: Path, current: NDArray[np.float32] | None = None) -> None:

@@ -16,7 +16,7 @@ def policy_loss(ratio: float, advantage: float) -> tuple[float, float]:
     terms = grpo_terms(logprob, torch.zeros(1), torch.tensor([advantage]), None, CLIP)
     terms.policy.sum().backward()
     assert logprob.grad is not None
-    return float(terms.policy), float(logprob.grad)
+    return float(terms.policy.detach()), float(logprob.grad)
 
 
 @pytest.mark.parametrize(
