@@ -209,7 +209,7 @@ class Decoder:
         events: list[EngineEvent] = [
             self.rows.finished(row, self.policy, now) for row in np.flatnonzero(done).tolist()
         ]
-        events += [self._broken(row) for row in np.flatnonzero(~finite).tolist()]
+        events += self._broken(np.flatnonzero(~finite))
         self._drop(np.flatnonzero(done | ~finite))
         return events
 
@@ -238,7 +238,15 @@ class Decoder:
             return self._kv.width
         return round_up(int(positions.max()) + 1, WINDOW_STEP)
 
-    def _broken(self, row: int) -> EngineFailed:
+    def _broken(self, rows: Ints) -> list[EngineEvent]:
+        """Fail rows whose logits were not finite, and remove what they left in memory."""
+        if len(rows):
+            self._kv.clear(self._runner.tensor(rows))
+        for row in rows.tolist():
+            self.prefiller.forget(self.rows.samples[row].admission.prompt)
+        return [self._failure(row) for row in rows.tolist()]
+
+    def _failure(self, row: int) -> EngineFailed:
         position = int(self.rows.at["count"][row]) - 1
         detail = f"the model's logits are not finite at response token {position}"
         return EngineFailed(self.rows.samples[row].dispatch, "engine", detail)

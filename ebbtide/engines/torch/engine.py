@@ -19,6 +19,7 @@ from ebbtide.engines.mailbox import Commands, Events
 from ebbtide.engines.publication import read_publication
 from ebbtide.engines.samples import open_sample
 from ebbtide.engines.torch.decoder import Decoder, Limits, make_storage
+from ebbtide.engines.torch.promise import check_rows
 from ebbtide.engines.torch.runner import Ints, Runner, build_model, load_weights
 from ebbtide.errors import Corrupt, EbbtideError, Permanent, Refused
 from ebbtide.ports import Admission, EngineCaps, EngineEvent, EngineFailed, Loaded
@@ -219,7 +220,7 @@ class TorchEngine:
             return b""
         if len(tokens) > self._limits.width or not 0 <= tokens.min() <= tokens.max() < runner.vocab:
             raise Corrupt(f"the probe of {len(tokens)} tokens does not fit model or engine")
-        return pack_floats(runner.score(self._model.storage.prompts, tokens).cpu().numpy())
+        return pack_floats(runner.score(tokens).cpu().numpy())
 
     def _retire(self) -> None:
         if self._decoder:
@@ -264,12 +265,14 @@ class _ModelHolder:
         self, folder: Path, tensors: Mapping[str, Tensor], aliases: Mapping[str, str]
     ) -> Runner:
         wanted = (_config_bytes(folder), _main_dtype(tensors))
-        if wanted != self._built:
+        if fresh := wanted != self._built:
             self._built = None
             self._runner = Runner(build_model(folder, device=self._device, dtype=wanted[1]))
             self.storage = make_storage(self._limits)
             self._built = wanted
         load_weights(self.runner.model, tensors, aliases)
+        if fresh and self._limits.reference:
+            check_rows(self.runner, self._limits)
         return self.runner
 
 

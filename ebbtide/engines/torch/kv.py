@@ -62,6 +62,12 @@ class KvRows(Cache):
             for target, source in zip(mine, theirs, strict=True):
                 target[targets, :, :length] = source[sources, :, :length]
 
+    def clear(self, rows: Tensor) -> None:
+        """Zero `rows`: what was written there is not finite, and would pass through any mask."""
+        for layer in self._layers:
+            for stored in layer:
+                stored[rows] = 0
+
     def _storage(self, like: Tensor) -> Tensor:
         shape = (self.rows, like.shape[1], self.width, like.shape[3])
         return torch.zeros(shape, dtype=like.dtype, device=like.device)

@@ -33,6 +33,7 @@ class Prefiller:
         self._fixed = fixed
         self._kv = kv
         self._row_of: OrderedDict[bytes, int] = OrderedDict()
+        self._free = list(range(kv.rows))
 
     def fork(self, samples: Sequence[Sample], into: KvRows, rows: Sequence[int]) -> None:
         """Give `samples`, of at most `capacity` prompts, their prompt's KV in `rows` of `into`."""
@@ -47,6 +48,14 @@ class Prefiller:
         """Compute prompt and resumed tokens of `samples` straight into `rows` of `into`."""
         texts = [np.concatenate([s.prompt, s.tokens])[:-1] for s in samples]
         self._fill(into, list(rows), texts)
+
+    def forget(self, prompt: bytes) -> None:
+        """Zero a prompt whose KV is not finite; it would be computed anew."""
+        if prompt in self._row_of:
+            row = self._row_of[prompt]
+            self._kv.clear(self._runner.tensor(np.array([row])))
+            del self._row_of[prompt]
+            self._free.append(row)
 
     def missing(self, prompt: bytes) -> bool:
         """Whether `prompt` would have to be computed."""
@@ -64,9 +73,7 @@ class Prefiller:
         self._fill(self._kv, rows, [prompts[prompt][:-1] for prompt in absent])
 
     def _free_row(self) -> int:
-        if len(self._row_of) < self.capacity:
-            return len(self._row_of)
-        return self._row_of.popitem(last=False)[1]
+        return self._free.pop() if self._free else self._row_of.popitem(last=False)[1]
 
     def _fill(self, kv: KvRows, rows: Sequence[int], texts: Sequence[NDArray[np.int32]]) -> None:
         """Compute the KV of `texts`, in as few forwards as `chunk` allows."""

@@ -102,16 +102,15 @@ class Runner:
         logits: Tensor = out.logits
         return logits
 
-    def score(self, kv: KvRows, tokens: Ints) -> Tensor:
+    def score(self, tokens: Ints) -> Tensor:
         """Log-probability of each token after the first, by teacher forcing: shape (t - 1,).
 
-        Goes through row 0 of `kv`, as decoding does, so that it also finds a model whose
-        cache or mask this engine does not serve rightly.
+        Goes through KV rows and masks as decoding does, so that it also finds a model that
+        this engine does not serve rightly.
         """
         ids, positions = tokens[None, :], np.arange(len(tokens))[None, :]
-        logits = self.forward(
-            kv, np.zeros(1, dtype=np.int64), ids, positions, window=len(tokens), keep=0
-        )
+        rows, kv = np.zeros(1, dtype=np.int64), KvRows(1, len(tokens))
+        logits = self.forward(kv, rows, ids, positions, window=len(tokens), keep=0)
         logprobs = torch.log_softmax(logits[0, :-1].float(), dim=-1)
         return logprobs.gather(1, self.tensor(ids)[0, 1:, None])[:, 0]
 
