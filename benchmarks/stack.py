@@ -35,6 +35,7 @@ class Pod:
     """One pod as its object says. `pid` is 0 while there is no process."""
 
     name: str
+    namespace: str
     uid: str
     role: str
     phase: str
@@ -77,6 +78,14 @@ class Stack:
         async with open_cluster(self.state / "cluster.sqlite", clock=SystemClock()) as cluster:
             return (await cluster.list(kind, labels=wanted))[0]
 
+    def report(self, pod: Pod, **status: object) -> None:
+        """Write a pod's status, as whoever looks after its node would."""
+        asyncio.run(self._patch_status(pod, status))
+
+    async def _patch_status(self, pod: Pod, status: Mapping[str, object]) -> None:
+        async with open_cluster(self.state / "cluster.sqlite", clock=SystemClock()) as cluster:
+            await cluster.patch_status("Pod", pod.namespace, pod.name, status)
+
     def submit(self, name: str, spec: Mapping[str, Any]) -> Job:
         """Create the job over REST."""
         document = {
@@ -99,6 +108,7 @@ class Stack:
 def _pod(resource: Resource) -> Pod:
     return Pod(
         name=resource.metadata.name,
+        namespace=resource.metadata.namespace,
         uid=resource.metadata.uid,
         role=resource.metadata.labels.get(labels.ROLE, ""),
         phase=resource.status.get("phase", ""),
@@ -142,13 +152,14 @@ def _cli(command: str, state: Path, *more: str) -> subprocess.CompletedProcess[s
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=_environment(),
+        env=environment(),
         check=False,
     )
     assert done.returncode == 0, f"ebbtide {command}: {done.stdout}{done.stderr}"
     return done
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """The environment that a stack starts in."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("EBBTIDE_", "PYTEST"))}
     return kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}", "HF_HUB_OFFLINE": "1"}

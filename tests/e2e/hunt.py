@@ -67,7 +67,7 @@ class Hunt:
     def _victim(self, role: str) -> Pod | None:
         if role in HOST_ROLES:
             pid = self.stack.up.pids.get(role, 0)
-            return Pod(role, str(pid), role, "Running", ready=True, pid=pid) if pid else None
+            return Pod(role, "", str(pid), role, "Running", ready=True, pid=pid) if pid else None
         running = [p for p in self.stack.pods(self.job, role) if p.phase == "Running" and p.ready]
         return self.rng.choice(running) if running else None
 

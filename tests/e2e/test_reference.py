@@ -1,0 +1,99 @@
+"""Reference mode: the same bits for any number of actors, and with kills (protocol.md 10)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from dataclasses import dataclass
+
+import pytest
+
+from benchmarks.progress import Progress, step_reports
+from benchmarks.stack import Stack, until
+from ebbtide.wire import Rollout, SampleKey, decode
+from tests.checker.lineage import replay
+from tests.checker.reader import read
+from tests.e2e.jobs import Material, Spec, judged, training
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+STEPS = 3
+
+Place = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Bits:
+    """What must be identical: tokens and log-probabilities by sample, losses and policies."""
+
+    samples: dict[Place, tuple[bytes, bytes]]
+    losses: list[float]
+    policies: list[str]
+
+
+def reference(material: Material, actors: int) -> Spec:
+    sizes = training(totalSteps=STEPS, promptsPerStep=4, maxResponseTokens=24)
+    decoding = {"engine": "torch", "replicas": actors, "referenceMode": True, "device": "cpu"}
+    return material.spec(training=sizes, decode=decoding, checkpoint={"everySteps": 1})
+
+
+def place(key: SampleKey) -> Place:
+    return key.step_issued, key.group, key.index
+
+
+def bits(stack: Stack, job_uid: str) -> Bits:
+    evidence = read(stack.blobs, job_uid, [])
+    lineage = replay(evidence.records, evidence.manifest)
+    rollouts = [
+        decode(evidence.blobs[found[-1].ref.path], Rollout) for found in lineage.accepted.values()
+    ]
+    reports = step_reports(stack.blobs, job_uid)
+    return Bits(
+        samples={place(r.key): (r.tokens, r.logprobs) for r in rollouts},
+        losses=[report.learner.stats["loss"] for report in reports if report.learner],
+        policies=[lineage.committed[step].policy.digest for step in sorted(lineage.committed)],
+    )
+
+
+def undisturbed(stack: Stack, material: Material, actors: int) -> Bits:
+    job = stack.submit(f"reference-{actors}", reference(material, actors))
+    ended = stack.finished(job.name, seconds=120)
+    assert ended.state == "Complete", ended.message
+    return bits(stack, job.metadata.uid)
+
+
+@pytest.fixture(scope="module")
+def alone(stack: Stack, material: Material) -> Bits:
+    """What one actor does; every other run must do the same."""
+    found = undisturbed(stack, material, 1)
+    assert len(found.samples) == STEPS * 16
+    assert len(found.losses) == len(found.policies) == STEPS
+    return found
+
+
+@pytest.mark.parametrize("actors", [2, 4])
+def test_more_actors_give_the_same_bits(
+    stack: Stack, material: Material, alone: Bits, actors: int
+) -> None:
+    assert undisturbed(stack, material, actors) == alone
+
+
+def test_kills_at_every_step_give_the_same_bits(
+    stack: Stack, material: Material, alone: Bits
+) -> None:
+    job = stack.submit("reference-killed", reference(material, 2))
+    progress = Progress(stack.blobs, job.metadata.uid)
+    roles = ["decode", "planner", "learner"]
+    random.Random(3).shuffle(roles)  # noqa: S311 - a test must repeat
+    for step, role in enumerate(roles):
+        until(
+            lambda done=step: progress.committed >= done and progress.pending,
+            seconds=90,
+            what=f"step {step}",
+        )
+        victim = next(pod for pod in stack.pods(job.name, role) if pod.pid)
+        os.kill(victim.pid, signal.SIGKILL)
+    ended = stack.finished(job.name, seconds=150)
+    assert ended.state == "Complete", ended.message
+    assert judged(stack, job.metadata.uid).faults() == {}
+    assert bits(stack, job.metadata.uid) == alone

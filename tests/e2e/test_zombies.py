@@ -1,0 +1,53 @@
+"""A process that was paused, replaced and resumed changes nothing (protocol.md 2, 9)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from benchmarks.progress import Progress
+from benchmarks.stack import Pod, Stack, until
+from tests.e2e.jobs import Material, judged
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+def freeze_and_replace(stack: Stack, job: str, role: str) -> list[Pod]:
+    """Stop the role's processes and report their pods as failed, as a lost node would be."""
+    pods = stack.pods(job, role)
+    for pod in pods:
+        os.kill(pod.pid, signal.SIGSTOP)
+        stack.report(pod, phase="Failed", ready=False, reason="NodeLost")
+    olds = {pod.pid for pod in pods}
+
+    def replaced() -> bool:
+        new = [p for p in stack.pods(job, role) if p.pid not in olds and p.ready]
+        return len(new) == len(pods)
+
+    until(replaced, seconds=90, what=f"another {role}")
+    return pods
+
+
+def gone(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize("role", ["planner", "learner"])
+def test_a_zombie_changes_nothing(stack: Stack, material: Material, role: str) -> None:
+    job = stack.submit(f"zombie-{role}", material.spec())
+    progress = Progress(stack.blobs, job.metadata.uid)
+    until(lambda: progress.committed and progress.pending, seconds=90, what="work")
+    zombies = freeze_and_replace(stack, job.name, role)
+    before = progress.committed
+    until(lambda: progress.committed > before, seconds=60, what="a step without the zombie")
+    for zombie in zombies:
+        os.kill(zombie.pid, signal.SIGCONT)
+    ended = stack.finished(job.name, seconds=120)
+    assert ended.state == "Complete", ended.message
+    assert judged(stack, job.metadata.uid).faults() == {}
+    for zombie in zombies:
+        until(lambda pid=zombie.pid: gone(pid), seconds=60, what=f"the end of {zombie.name}")
