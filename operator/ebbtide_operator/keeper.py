@@ -106,7 +106,7 @@ class Keeper:
         if RUNNER_FINALIZER not in self.pod.resource.metadata.finalizers:
             finalizers = [*self.pod.resource.metadata.finalizers, RUNNER_FINALIZER]
             await self._patch({"metadata": {"finalizers": finalizers}})
-        port = _free_port()
+        port = free_port()
         try:
             self._process = await self._start(port)
         except (EbbtideError, OSError) as error:
@@ -280,7 +280,8 @@ def _secret(folder: Path, name: str) -> str:
     return path.read_text().strip()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of the loopback address that nobody uses now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -156,11 +156,16 @@ async def serve(settings: RunnerSettings, process: Process, places: Places) -> N
             places=places,
         )
         runner = Runner(host=host, log_bytes=settings.log_bytes)
-        process.spawn(nursery.run(), name="nursery")
-        process.spawn(runner.watch(), name="pods")
-        process.spawn(runner.rotate_logs(), name="logs")
+        tasks = [
+            process.spawn(nursery.run(), name="nursery"),
+            process.spawn(runner.watch(), name="pods"),
+            process.spawn(runner.rotate_logs(), name="logs"),
+        ]
         process.health.ready = True
         await process.drain.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def _places(settings: RunnerSettings) -> Places:
