@@ -63,6 +63,10 @@ class Desk:
             "settled": self._settle,
         }
 
+    async def finish(self) -> None:
+        """Wait until every settled fact is in the audit log."""
+        await self.settled.join()
+
     async def _journal(self) -> None:
         while True:
             batch = await _all_of(self.chunks)
@@ -96,6 +100,8 @@ class Desk:
             batch = await _all_of(self.settled)
             if self._audit is not None:
                 await asyncio.to_thread(_append, self._audit, b"".join(map(_line, batch)))
+            for _ in batch:
+                self.settled.task_done()
             try:
                 await self._hot.forget([JournalRef(s.fact.key, s.fact.dispatch, 0) for s in batch])
             except Temporary as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 
 from ebbtide.data.chunks import decode_rows
-from ebbtide.errors import Corrupt, NotFound, Temporary
+from ebbtide.errors import Corrupt, EbbtideError, NotFound, Temporary
 from ebbtide.ports import Blobs, Hot, Resumed
 from ebbtide.wire import Assign, JournalRef, PromptRow, Ref, Span
 from services.decode.core.messages import Fetched, FetchFailed
@@ -18,7 +19,7 @@ class Larder:
 
     def __init__(self, *, blobs: Blobs, hot: Hot) -> None:
         self._blobs, self._hot = blobs, hot
-        self._chunks: OrderedDict[str, tuple[PromptRow, ...]] = OrderedDict()
+        self._chunks: OrderedDict[str, asyncio.Task[tuple[PromptRow, ...]]] = OrderedDict()
 
     async def fetch(self, assign: Assign) -> Fetched | FetchFailed:
         """Read what `assign` names; a journal that cannot be read is lost, not waited for."""
@@ -44,13 +45,21 @@ class Larder:
         return row.tokens
 
     async def _rows(self, chunk: Ref) -> tuple[PromptRow, ...]:
-        known = self._chunks.get(chunk.digest)
-        if known is None:
-            known = self._chunks[chunk.digest] = decode_rows(await self._blobs.fetch(chunk))
+        """Read and decoded once, however many samples ask at the same time."""
+        if chunk.digest not in self._chunks:
+            self._chunks[chunk.digest] = asyncio.ensure_future(self._read(chunk))
         self._chunks.move_to_end(chunk.digest)
+        reading = self._chunks[chunk.digest]
         while len(self._chunks) > _CHUNKS_KEPT:
             self._chunks.popitem(last=False)
-        return known
+        try:
+            return await asyncio.shield(reading)
+        except EbbtideError:
+            self._chunks.pop(chunk.digest, None)
+            raise
+
+    async def _read(self, chunk: Ref) -> tuple[PromptRow, ...]:
+        return decode_rows(await self._blobs.fetch(chunk))
 
     async def _resume(self, ref: JournalRef) -> Resumed:
         chunks = await self._hot.journal(ref)

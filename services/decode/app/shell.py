@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ebbtide import streams
 from ebbtide.errors import EbbtideError, Temporary
 from ebbtide.ports import Admission, Blobs, Bus, Clock, Engine, Hot
 from ebbtide.runtime import Process
-from ebbtide.wire import ActorCommand, CommandReply, PlannerBeat, decode, encode
+from ebbtide.wire import ActorCommand, CommandReply, PlannerBeat, Refusal, decode, encode
 from services.decode.app.desk import Desk
 from services.decode.app.larder import Larder
 from services.decode.app.policies import load_policy
-from services.decode.core.actor import Actor, Limits
+from services.decode.core.actor import Actor
+from services.decode.core.held import Limits
 from services.decode.core.messages import (
     Admit,
     Commanded,
@@ -112,6 +115,7 @@ class Shell:
         async with self._world.bus.serve(subject, self._command):
             self._process.health.ready = True
             orphaned = await self._gone
+            await self._desk.finish()
             await self._say()
         if orphaned:
             raise Temporary("no planner was heard for too long")
@@ -135,7 +139,11 @@ class Shell:
     # --- what happens -----------------------------------------------------------------------------
 
     async def _command(self, data: bytes) -> bytes:
-        reply = self._step(Commanded(decode(data, ActorCommand)))  # type: ignore[arg-type]
+        try:
+            command = msgspec.msgpack.decode(data, type=ActorCommand)
+        except msgspec.DecodeError as error:
+            return encode(Refusal("invalid", f"not a command to an actor: {error}"))
+        reply = self._step(Commanded(command))
         assert reply is not None, "every command is answered"
         return encode(reply)
 

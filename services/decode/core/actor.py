@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-import msgspec
-
+from ebbtide import journals
 from ebbtide.ports import (
     EngineCut,
     EngineEvent,
@@ -21,14 +20,11 @@ from ebbtide.ports import (
 )
 from ebbtide.wire import (
     Assign,
-    Cut,
     CutSamples,
     Dispatch,
     Drain,
     EngineStats,
-    Failed,
     Fence,
-    Finished,
     Heartbeat,
     Journal,
     JournalRef,
@@ -36,13 +32,11 @@ from ebbtide.wire import (
     Ok,
     PolicyRef,
     Refusal,
-    Rollout,
     Settle,
     Submit,
-    Timings,
     pack_ints,
-    pack_mask,
 )
+from services.decode.core.held import Held, Limits
 from services.decode.core.messages import (
     Admit,
     Commanded,
@@ -70,31 +64,7 @@ from services.decode.core.messages import (
     Write,
 )
 
-TOKEN_BYTES = 4
 _REMEMBERED = 1 << 16
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """`queue`: samples held beyond the engine's slots. Times in seconds."""
-
-    slots: int
-    queue: int = 4096
-    republish: float = 2.0
-    orphan: float = 600.0
-
-
-class Held(msgspec.Struct):
-    """A sample that has not ended. `stage`: fetching | running | cutting | storing | closing.
-
-    `written`: tokens given to the journal; `journalled`: tokens that the hot store has.
-    """
-
-    assign: Assign
-    stage: str = "fetching"
-    prompt: bytes = b""
-    written: int = 0
-    journalled: int = 0
-    rollout: Rollout | None = None
 
 
 class Actor:
@@ -152,7 +122,7 @@ class Actor:
             fence=self._fence,
             policy=self.policy,
             state=self.state,
-            running=pack_ints([_row(d, held.journalled) for d, held in self._held.items()]),
+            running=pack_ints([held.row for held in self._held.values()]),
             outbox=tuple(self._outbox),
             stats=stats,
         )
@@ -185,7 +155,7 @@ class Actor:
             case LoadPolicy():
                 self._want(command)
             case Drain():
-                self._leave(Leave())
+                self._leave(command)
         self._do(Reply(Ok(self._number + 1)))
 
     def _submit(self, assigns: tuple[Assign, ...]) -> Ok | Refusal:
@@ -263,7 +233,7 @@ class Actor:
     def _fetch_failed(self, event: FetchFailed) -> None:
         held = self._held.get(event.dispatch)
         if held is not None and held.stage == "fetching":
-            self._fail(held, event.code, event.detail)
+            self._end(held, held.failed(self._name, event.code, event.detail))
 
     def _happened(self, event: Happened) -> None:
         for happening in event.events:
@@ -276,48 +246,23 @@ class Actor:
             case NewTokens(chunk=chunk):
                 self._write(held, chunk)
             case EngineFinished():
-                held.stage, held.rollout = "storing", self._rollout(held, event)
+                held.stage, held.rollout = "storing", held.rolled_out(event, self._name)
                 self._do(Store(held.rollout))
             case EngineCut():
-                self._write(held, _rest(event, held.written))
+                # Once more from the first token: the hot store may have lost the beginning.
+                self._write(held, Journal(0, event.tokens, event.logprobs, event.spans))
                 self._close(held)
             case EngineFailed(code=code, detail=detail):
-                self._fail(held, code, detail)
-
-    def _rollout(self, held: Held, event: EngineFinished) -> Rollout:
-        assign = held.assign
-        return Rollout(
-            key=assign.key,
-            dispatch=assign.dispatch,
-            prompt_id=assign.prompt_id,
-            prompt_tokens=held.prompt,
-            tokens=event.tokens,
-            logprobs=event.logprobs,
-            action_mask=pack_mask([1] * (len(event.tokens) // TOKEN_BYTES)),
-            spans=event.spans,
-            finish=event.finish,
-            timings=Timings(event.queued, event.prefill, event.decode),
-            actor=self._name,
-        )
+                self._end(held, held.failed(self._name, code, detail))
 
     def _stored(self, event: Stored) -> None:
         held = self._held.get(event.dispatch)
         if held is None or held.rollout is None:
             return
-        rollout = held.rollout
-        fact = Finished(
-            key=rollout.key,
-            dispatch=rollout.dispatch,
-            actor=self._name,
-            policy=rollout.spans[-1].policy if rollout.spans else held.assign.policy,
-            ref=event.ref,
-            n_tokens=rollout.n_tokens,
-            finish=rollout.finish,
-        )
-        self._end(held, fact)
+        self._end(held, held.finished(held.rollout, event.ref))
 
     def _write(self, held: Held, chunk: Journal) -> None:
-        n = len(chunk.tokens) // TOKEN_BYTES
+        n = journals.length(chunk)
         if n:
             held.written = chunk.start + n
             ref = JournalRef(held.assign.key, held.assign.dispatch, held.written)
@@ -331,12 +276,8 @@ class Actor:
 
     def _close(self, held: Held) -> None:
         """It is cut; the fact waits until the journal has all that was drawn."""
-        held.stage = "closing"
+        held.stage, held.since = "closing", self._now
         self._closing.add(held.assign.dispatch)
-
-    def _fail(self, held: Held, code: str, detail: str) -> None:
-        assign = held.assign
-        self._end(held, Failed(assign.key, assign.dispatch, self._name, code, detail[:500]))
 
     def _end(self, held: Held, fact: Terminal) -> None:
         dispatch = held.assign.dispatch
@@ -350,13 +291,11 @@ class Actor:
         if self._fence is None or event.fence >= self._fence:
             self._fence, self._heard = event.fence, self._now
 
-    def _leave(self, event: Leave) -> None:
-        assert event is not None
+    def _leave(self, _: Leave | Drain) -> None:
         self.draining = True
         self._cut_all(list(self._held))
 
-    def _tick(self, event: Tick) -> None:
-        assert event is not None
+    def _tick(self, _: Tick) -> None:
         if self._now - self._published >= self._limits.republish:
             self._published = self._now
             if self._outbox:
@@ -368,9 +307,10 @@ class Actor:
     def _proceed(self) -> None:
         """Do what has become possible: end closed samples, load, leave."""
         for held in [self._held[dispatch] for dispatch in self._closing]:
-            if held.journalled >= held.written:
+            late = self._now - held.since >= self._limits.close
+            if held.journalled >= held.written or late:
                 self._closing.discard(held.assign.dispatch)
-                self._end(held, self._cut_fact(held))
+                self._end(held, held.cut(self._name))
         if self._wanted is not None and not self._held and not self._loading:
             wanted, self._wanted, self.policy = self._wanted, None, None
             self._loading = wanted.policy
@@ -379,25 +319,5 @@ class Actor:
             self._gone = True
             self._do(Gone(orphaned=False))
 
-    def _cut_fact(self, held: Held) -> Cut:
-        key, dispatch, n = held.assign.key, held.assign.dispatch, held.written
-        journal = JournalRef(key, dispatch, n) if n else None
-        return Cut(key, dispatch, self._name, journal, n)
-
     def _do(self, effect: Effect) -> None:
         self._effects.append(effect)
-
-
-def _row(dispatch: Dispatch, tokens: int) -> tuple[int, int, int, int]:
-    return (dispatch.attempt, dispatch.planner_epoch, dispatch.seq, tokens)
-
-
-def _rest(event: EngineCut, written: int) -> Journal:
-    """The part of what was cut that the journal was not given yet."""
-    part = slice(written * TOKEN_BYTES, None)
-    spans = tuple(
-        msgspec.structs.replace(span, start=max(span.start, written))
-        for span in event.spans
-        if span.end > written
-    )
-    return Journal(written, event.tokens[part], event.logprobs[part], spans)
