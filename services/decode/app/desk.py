@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from ebbtide import paths, streams
-from ebbtide.errors import EbbtideError, Temporary
+from ebbtide.errors import Temporary
 from ebbtide.logs import Log
 from ebbtide.ports import Blobs, Bus, Clock, FactMessage, Hot
 from ebbtide.wire import Dispatch, Finished, Journal, JournalRef, Rollout, encode
@@ -46,13 +46,19 @@ class Desk:
         self._clock, self._log, self._audit, self._post = clock, log, audit, post
         self.chunks: asyncio.Queue[tuple[JournalRef, Journal]] = asyncio.Queue()
         self.rollouts: asyncio.Queue[Rollout] = asyncio.Queue()
-        self.facts: asyncio.Queue[Terminal] = asyncio.Queue()
         self.settled: asyncio.Queue[Settled] = asyncio.Queue()
+        self._unsaid: dict[Dispatch, Terminal] = {}
+        self._to_say = asyncio.Event()
 
     def publish(self, facts: Sequence[Terminal]) -> None:
-        """Have the facts published, in order."""
-        for fact in facts:
-            self.facts.put_nowait(fact)
+        """Have the facts published; one that waits already is not published twice."""
+        self._unsaid.update((fact.dispatch, fact) for fact in facts)
+        self._to_say.set()
+
+    def settle(self, settled: Settled) -> None:
+        """The planner has answered for this fact: nothing is to be said about it any more."""
+        self._unsaid.pop(settled.fact.dispatch, None)
+        self.settled.put_nowait(settled)
 
     def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """What must run beside the machine, by name."""
@@ -88,7 +94,10 @@ class Desk:
 
     async def _publish(self) -> None:
         while True:
-            facts = await _all_of(self.facts)
+            await self._to_say.wait()
+            facts = [self._unsaid.pop(each) for each in list(self._unsaid)[:_AT_ONCE]]
+            if not self._unsaid:
+                self._to_say.clear()
             try:
                 await self._bus.publish_facts([_message(fact) for fact in facts])
             except Temporary as error:
@@ -102,8 +111,10 @@ class Desk:
                 await asyncio.to_thread(_append, self._audit, b"".join(map(_line, batch)))
             for _ in batch:
                 self.settled.task_done()
+            # A cut is settled as soon as its sample goes on elsewhere, from this very journal.
+            done = [s.fact for s in batch if s.verdict == "accepted"]
             try:
-                await self._hot.forget([JournalRef(s.fact.key, s.fact.dispatch, 0) for s in batch])
+                await self._hot.forget([JournalRef(fact.key, fact.dispatch, 0) for fact in done])
             except Temporary as error:
                 self._log.info("journals not dropped; they expire", why=str(error))
 
@@ -111,7 +122,7 @@ class Desk:
         while True:
             try:
                 await write()
-            except (EbbtideError, OSError) as error:
+            except Temporary as error:
                 self._log.warning("not written; trying again", what=what, why=str(error))
                 await self._clock.sleep(RETRY_SECONDS)
             else:

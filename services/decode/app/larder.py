@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
 
 from ebbtide.data.chunks import decode_rows
 from ebbtide.errors import Corrupt, EbbtideError, NotFound, Temporary
-from ebbtide.ports import Blobs, Hot, Resumed
-from ebbtide.wire import Assign, JournalRef, PromptRow, Ref, Span
+from ebbtide.ports import Blobs, Clock, Hot, Resumed
+from ebbtide.wire import Assign, Journal, JournalRef, PromptRow, Ref, Span
 from services.decode.core.messages import Fetched, FetchFailed
 
+RETRY_SECONDS = 0.5
+JOURNAL_SECONDS = 10.0
+"""So long an unreachable hot store is asked for a journal before it counts as lost."""
 _CHUNKS_KEPT = 64
 
 
 class Larder:
     """Reads prompts by chunks, which are immutable and kept for their neighbours."""
 
-    def __init__(self, *, blobs: Blobs, hot: Hot) -> None:
-        self._blobs, self._hot = blobs, hot
+    def __init__(self, *, blobs: Blobs, hot: Hot, clock: Clock) -> None:
+        self._blobs, self._hot, self._clock = blobs, hot, clock
         self._chunks: OrderedDict[str, asyncio.Task[tuple[PromptRow, ...]]] = OrderedDict()
 
     async def fetch(self, assign: Assign) -> Fetched | FetchFailed:
-        """Read what `assign` names; a journal that cannot be read is lost, not waited for."""
+        """Read what `assign` names.
+
+        Raises Temporary while the blob store fails: that is no fault of the prompt.
+        """
         try:
             prompt = await self._prompt(assign)
         except (NotFound, Corrupt) as error:
@@ -59,10 +68,23 @@ class Larder:
             raise
 
     async def _read(self, chunk: Ref) -> tuple[PromptRow, ...]:
-        return decode_rows(await self._blobs.fetch(chunk))
+        try:
+            return decode_rows(await self._blobs.fetch(chunk))
+        except msgspec.MsgspecError as error:
+            raise Corrupt(f"{chunk.path} holds no prompts: {error}") from None
+
+    async def _journal(self, ref: JournalRef) -> Sequence[Journal]:
+        deadline = self._clock.now() + JOURNAL_SECONDS
+        while True:
+            try:
+                return await self._hot.journal(ref)
+            except Temporary:
+                if self._clock.now() >= deadline:
+                    raise
+                await self._clock.sleep(RETRY_SECONDS)
 
     async def _resume(self, ref: JournalRef) -> Resumed:
-        chunks = await self._hot.journal(ref)
+        chunks = await self._journal(ref)
         spans: list[Span] = []
         for span in (span for chunk in chunks for span in chunk.spans):
             if spans and spans[-1].policy == span.policy and spans[-1].end == span.start:

@@ -17,7 +17,8 @@ from ebbtide.ports import Admission, Blobs, Bus, Clock, Engine, Hot
 from ebbtide.runtime import Process
 from ebbtide.wire import ActorCommand, CommandReply, PlannerBeat, Refusal, decode, encode
 from services.decode.app.desk import Desk
-from services.decode.app.larder import Larder
+from services.decode.app.larder import RETRY_SECONDS, Larder
+from services.decode.app.metrics import DecodeMetrics
 from services.decode.app.policies import load_policy
 from services.decode.core.actor import Actor
 from services.decode.core.held import Limits
@@ -46,6 +47,8 @@ from services.decode.settings import DecodeSettings
 
 TICK_SECONDS = 0.25
 ENGINE_SECONDS = 0.5
+LOAD_PAUSE_SECONDS = 1.0
+"""After a failed load the actor keeps its "loading" so long, or it would be asked at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,8 @@ class Shell:
             audit=Path(settings.audit_path) if settings.audit_path else None,
             post=self.post,
         )
-        self._larder = Larder(blobs=world.blobs, hot=world.hot)
+        self._larder = Larder(blobs=world.blobs, hot=world.hot, clock=world.clock)
+        self._metrics = DecodeMetrics(process.registry)
         self._changed = asyncio.Event()
         self._gone: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._perform: dict[type[Effect], Callable[..., None]] = {
@@ -92,8 +96,8 @@ class Shell:
             CutEngine: lambda e: world.engine.cut(e.dispatch),
             Write: lambda e: self._desk.chunks.put_nowait((e.ref, e.chunk)),
             Store: lambda e: self._desk.rollouts.put_nowait(e.rollout),
-            Publish: lambda e: self._desk.publish(e.facts),
-            Settled: self._desk.settled.put_nowait,
+            Publish: self._publish,
+            Settled: self._desk.settle,
             Load: lambda e: self._spawn(self._load(e), "load"),
             Gone: self._leave,
         }
@@ -112,8 +116,10 @@ class Shell:
             self._process.spawn(work(), name=name)
         settings = self._world.settings
         subject = streams.actor(settings.job_uid, settings.pod)
-        async with self._world.bus.serve(subject, self._command):
-            self._process.health.ready = True
+        bus, health = self._world.bus, self._process.health
+        health.require_ready("broker", lambda: "" if bus.connected else "broker is lost")
+        async with bus.serve(subject, self._command):
+            health.ready = True
             orphaned = await self._gone
             await self._desk.finish()
             await self._say()
@@ -166,7 +172,10 @@ class Shell:
         subject = streams.planner(self._world.settings.job_uid)
         async with self._world.bus.beats(subject) as beats:
             async for data in beats:
-                self.post(PlannerSeen(decode(data, PlannerBeat).fence))
+                try:
+                    self.post(PlannerSeen(decode(data, PlannerBeat).fence))
+                except msgspec.DecodeError as error:
+                    self._process.log.warning("no planner's beat", why=str(error))
 
     async def _beat(self) -> None:
         while True:
@@ -181,6 +190,12 @@ class Shell:
     async def _say(self) -> None:
         settings = self._world.settings
         beat = self._actor.heartbeat(self._world.engine.stats())
+        self._metrics.seen(
+            beat.stats,
+            policy=beat.policy,
+            unjournalled=self._actor.unjournalled,
+            outbox=len(beat.outbox),
+        )
         subject = streams.beat(settings.job_uid, "decode", settings.pod)
         await self._world.bus.beat(subject, encode(beat))
 
@@ -189,8 +204,19 @@ class Shell:
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._process.spawn(work, name=name)
 
+    def _publish(self, effect: Publish) -> None:
+        if not effect.again:
+            self._metrics.ended(effect.facts)
+        self._desk.publish(effect.facts)
+
     async def _fetch(self, effect: Fetch) -> None:
-        self.post(await self._larder.fetch(effect.assign))
+        """Try for as long as the sample is wanted here: whoever waits for it can cut it."""
+        while self._actor.fetches(effect.assign.dispatch):
+            try:
+                self.post(await self._larder.fetch(effect.assign))
+            except Temporary as error:
+                self._process.log.warning("prompt not read; trying again", why=str(error))
+                await self._world.clock.sleep(RETRY_SECONDS)
 
     async def _load(self, effect: Load) -> None:
         world, log = self._world, self._process.log
@@ -203,11 +229,14 @@ class Shell:
                 engine=world.engine,
                 tolerance=world.settings.probe_tolerance,
             )
-        except EbbtideError as error:
+        except (EbbtideError, OSError) as error:
             log.warning("policy not loaded", policy=effect.policy.n, why=str(error))
+            self._metrics.not_loaded()
+            await world.clock.sleep(LOAD_PAUSE_SECONDS)
             self.post(LoadFailed(effect.policy))
             return
         seconds = world.clock.now() - began
+        self._metrics.loaded(seconds)
         log.info("policy loaded", policy=effect.policy.n, seconds=round(seconds, 3))
         self.post(PolicyLoaded(effect.policy))
 

@@ -19,6 +19,7 @@ from ebbtide.ports import (
     NewTokens,
 )
 from ebbtide.wire import (
+    ActorCommand,
     Assign,
     CutSamples,
     Dispatch,
@@ -112,6 +113,16 @@ class Actor:
             return "loading"
         return "serving" if self.policy else "empty"
 
+    @property
+    def unjournalled(self) -> int:
+        """Tokens drawn of which the hot store has not said that it holds them."""
+        return sum(max(0, held.written - held.journalled) for held in self._held.values())
+
+    def fetches(self, dispatch: Dispatch) -> bool:
+        """Whether it still waits for what is being read for it."""
+        held = self._held.get(dispatch)
+        return held is not None and held.stage == "fetching"
+
     def heartbeat(self, stats: EngineStats) -> Heartbeat:
         """The next heartbeat: everything that is held, now."""
         self._number += 1
@@ -144,35 +155,40 @@ class Actor:
             self._do(Reply(Refusal("fenced", detail, seen=self._fence)))
             return
         self._fence, self._heard = command.fence, self._now
+        refusal = self._obey(command)
+        self._do(Reply(refusal or Ok(self._number + 1)))
+
+    def _obey(self, command: ActorCommand) -> Refusal | None:
         match command:
             case Submit(assigns=assigns):
-                self._do(Reply(self._submit(assigns)))
-                return
+                return self._submit(assigns)
             case CutSamples(dispatches=dispatches):
                 self._cut_all(dispatches)
             case Settle():
                 self._settle(command)
             case LoadPolicy():
-                self._want(command)
+                return self._want(command)
             case Drain():
                 self._leave(command)
-        self._do(Reply(Ok(self._number + 1)))
+        return None
 
-    def _submit(self, assigns: tuple[Assign, ...]) -> Ok | Refusal:
-        new = [a for a in assigns if not self._knows(a.dispatch)]
+    def _submit(self, assigns: tuple[Assign, ...]) -> Refusal | None:
+        new = list({a.dispatch: a for a in assigns if not self._knows(a.dispatch)}.values())
         named = tuple(a.dispatch for a in new)
-        if new and self.draining:
+        if new and (self.draining or self._gone):
             return Refusal("draining", "the actor is leaving", dispatches=named)
-        others = tuple(a.dispatch for a in new if a.policy != self.policy)
+        # A policy that is about to go takes nothing in, or its samples would keep the next out.
+        current = None if self._wanted else self.policy
+        others = tuple(a.dispatch for a in new if a.policy != current)
         if others:
-            held = f"version {self.policy.n}" if self.policy else "none"
+            held = f"version {current.n}" if current else "none"
             return Refusal("policy", f"the actor holds another policy: {held}", dispatches=others)
         if len(self._held) + len(new) > self._limits.slots + self._limits.queue:
             return Refusal("full", f"the actor holds {len(self._held)} samples", dispatches=named)
         for assign in new:
             self._held[assign.dispatch] = Held(assign)
             self._do(Fetch(assign))
-        return Ok(self._number + 1)
+        return None
 
     def _knows(self, dispatch: Dispatch) -> bool:
         return dispatch in self._held or dispatch in self._outbox or dispatch in self._past
@@ -203,26 +219,30 @@ class Actor:
 
     # --- policy -----------------------------------------------------------------------------------
 
-    def _want(self, command: LoadPolicy) -> None:
+    def _want(self, command: LoadPolicy) -> Refusal | None:
         """Load once nothing runs; samples of the old policy are cut."""
-        if self._wanted is None and command.policy == (self._loading or self.policy):
-            return
-        self._wanted = command
-        self._cut_all(list(self._held))
+        if self.draining:
+            return Refusal("draining", "the actor is leaving")
+        if command.policy == (self._loading or self.policy):
+            self._wanted = None
+        else:
+            self._wanted = command
+            self._cut_all(list(self._held))
+        return None
 
     def _loaded(self, event: PolicyLoaded) -> None:
-        self._loading = None
-        self.policy = event.policy
+        if event.policy == self._loading:
+            self._loading, self.policy = None, event.policy
 
     def _load_failed(self, event: LoadFailed) -> None:
-        assert self.policy is None, f"{event.policy} was loaded over another"
-        self._loading = None
+        if event.policy == self._loading:
+            self._loading = None
 
     # --- one sample's way -------------------------------------------------------------------------
 
     def _fetched(self, event: Fetched) -> None:
         held = self._held.get(event.dispatch)
-        if held is None or held.stage != "fetching":
+        if held is None:
             return
         held.stage, held.prompt = "running", event.prompt
         if event.resumed is not None:
@@ -299,7 +319,7 @@ class Actor:
         if self._now - self._published >= self._limits.republish:
             self._published = self._now
             if self._outbox:
-                self._do(Publish(tuple(self._outbox.values())))
+                self._do(Publish(tuple(self._outbox.values()), again=True))
         if self._now - self._heard >= self._limits.orphan and not self._gone:
             self._gone = True
             self._do(Gone(orphaned=True))
@@ -311,7 +331,8 @@ class Actor:
             if held.journalled >= held.written or late:
                 self._closing.discard(held.assign.dispatch)
                 self._end(held, held.cut(self._name))
-        if self._wanted is not None and not self._held and not self._loading:
+        idle = not self._held and not self._loading and not self.draining
+        if self._wanted is not None and idle:
             wanted, self._wanted, self.policy = self._wanted, None, None
             self._loading = wanted.policy
             self._do(Load(wanted.policy, wanted.index))

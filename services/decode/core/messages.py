@@ -147,9 +147,10 @@ class Store(msgspec.Struct, frozen=True):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Publish the facts; again and again until they are settled."""
+    """Publish the facts: once as they come (`again` is False), then until they are settled."""
 
     facts: tuple[Terminal, ...]
+    again: bool = False
 
 
 class Load(msgspec.Struct, frozen=True):
