@@ -60,12 +60,13 @@ class Process:
         self.registry = registry
         self.log = log
         self._group = group
-        self._background: list[asyncio.Task[None]] = []
+        self._background: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Run `work` beside the body until the body ends; if it raises, the process ends."""
         task = self._group.create_task(work, name=name)
-        self._background.append(task)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
         return task
 
     def begin_drain(self) -> None:
