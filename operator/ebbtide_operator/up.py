@@ -197,7 +197,11 @@ class Stack:
         }
         return [
             self._child("runner", "ebbtide_operator.local", runner),
-            self._child("operator", "ebbtide_operator", blobs | {"EBBTIDE_SITE": site}),
+            self._child(
+                "operator",
+                "ebbtide_operator",
+                blobs | {"EBBTIDE_SITE": site, "EBBTIDE_LEASE_SECONDS": "6"},
+            ),
             self._child("gateway", "services.gateway", gateway),
         ]
 

@@ -1,0 +1,97 @@
+"""Runs the operator: `python -m ebbtide_operator`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import uuid
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+
+from ebbtide import logs, rights
+from ebbtide.adapters.blobs import open_blobs
+from ebbtide.adapters.clock import SystemClock
+from ebbtide.adapters.cluster_sqlite import open_cluster
+from ebbtide.errors import Refused
+from ebbtide.exits import EXIT_REFUSED
+from ebbtide.metrics import new_registry
+from ebbtide.runtime import Body, Process, run
+from ebbtide_operator.controller import Controller
+from ebbtide_operator.core.site import Site
+from ebbtide_operator.lease import Lease
+from ebbtide_operator.settings import OperatorSettings
+
+
+def body(*, settings: OperatorSettings, site: Site) -> Body:
+    """What `ebbtide.runtime` runs."""
+
+    async def work(process: Process) -> None:
+        async with AsyncExitStack() as stack:
+            clock = SystemClock()
+            cluster = await stack.enter_async_context(
+                open_cluster(Path(settings.cluster), clock=clock)
+            )
+            lease = Lease(
+                cluster=cluster,
+                clock=clock,
+                holder=f"{settings.pod}-{uuid.uuid4().hex[:8]}",
+                seconds=settings.lease_seconds,
+                namespace=settings.lease_namespace,
+            )
+            controller = Controller(
+                cluster=cluster,
+                blobs=open_blobs(settings.blobs_url, writable=rights.blob_writes("operator", "")),
+                clock=clock,
+                lease=lease,
+                site=site,
+                namespace=settings.namespace or None,
+                log=process.log,
+            )
+            await _serve(process, lease, controller)
+
+    return work
+
+
+async def _serve(process: Process, lease: Lease, controller: Controller) -> None:
+    process.health.require_ready("list", lambda: "" if controller.cache.heard else "listing")
+    watch = process.spawn(controller.cache.follow(), name="cache")
+    process.health.ready = True
+    drained = asyncio.create_task(process.drain.wait(), name="drain")
+    waiting = asyncio.create_task(lease.acquire(), name="lease")
+    await asyncio.wait({drained, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    tasks = [watch]
+    if waiting.done():
+        waiting.result()
+        process.log.info("the lease is held")
+        tasks += [
+            process.spawn(lease.keep(), name="renewal"),
+            process.spawn(controller.work(), name="jobs"),
+            process.spawn(controller.resync(), name="resync"),
+        ]
+        await drained
+    waiting.cancel()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await lease.release()
+
+
+def main() -> int:
+    """Exit code of the process."""
+    log = logs.setup("info", role="operator")
+    try:
+        settings = OperatorSettings.load(os.environ)
+        site = msgspec.json.decode(settings.site, type=Site)
+    except (Refused, msgspec.DecodeError) as error:
+        log.error("settings refused", why=str(error))  # noqa: TRY400 - it names the fix
+        return EXIT_REFUSED
+    log = logs.setup(settings.log_level, role="operator", pod=settings.pod)
+    work = body(settings=settings, site=site)
+    return run(work, settings=settings, registry=new_registry(), log=log)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""What the operator knows of the cluster: a cache fed by list and watch, read job by job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import msgspec
+
+from ebbtide import labels
+from ebbtide.errors import Conflict
+from ebbtide.logs import Log
+from ebbtide.objects import Key, key_of
+from ebbtide.ports import Cluster, Resource
+from ebbtide_operator.core.look import Observed
+from ebbtide_operator.podspec import PodView, view
+
+KINDS = ("RLHFJob", "DecodePool", "Pod")
+JobKey = tuple[str, str]
+"""Namespace and name of a job."""
+
+
+class Cache:
+    """`changed` is told the job of every object that changes."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        namespace: str | None,
+        log: Log,
+        changed: Callable[[JobKey], None],
+    ) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        self._log, self._changed = log, changed
+        self._objects: dict[Key, Resource] = {}
+        self._of_job: dict[JobKey, set[Key]] = defaultdict(set)
+        self.heard = False
+        """Whether everything was listed once."""
+
+    async def follow(self) -> None:
+        """List, then watch, for ever; lists again when the watch cannot go on."""
+        while True:
+            version = await self._list()
+            self.heard = True
+            try:
+                async for change in self._cluster.watch(KINDS, self._namespace, version):
+                    if change.type == "DELETED":
+                        self._drop(key_of(change.resource))
+                    elif change.type != "BOOKMARK":
+                        self._take(change.resource)
+            except Conflict:
+                self._log.info("watch history was pruned; listing again")
+
+    def observe(self, job: JobKey) -> Observed:
+        """All objects of one job. Pods of an earlier job of the same name count too."""
+        found = [self._objects[key] for key in self._of_job.get(job, ())]
+        pools = [r for r in found if r.kind == "DecodePool"]
+        return Observed(
+            job=self._objects.get(Key("RLHFJob", *job)),
+            pool=pools[0] if pools else None,
+            pods=tuple(v for r in found if r.kind == "Pod" and (v := self._view(r))),
+        )
+
+    def jobs(self) -> list[JobKey]:
+        """Every job that has any object."""
+        return [job for job, keys in self._of_job.items() if keys]
+
+    async def _list(self) -> str:
+        """Everything now; the version from which the first list must be watched on."""
+        since = ""
+        fresh: dict[Key, Resource] = {}
+        for kind in KINDS:
+            found, version = await self._cluster.list(kind, self._namespace)
+            since = since or version
+            fresh.update({key_of(resource): resource for resource in found})
+        for key in set(self._objects) - set(fresh):
+            self._drop(key)
+        for resource in fresh.values():
+            self._take(resource)
+        return since
+
+    def _take(self, resource: Resource) -> None:
+        key = key_of(resource)
+        known = self._objects.get(key)
+        if known is not None and _version(known) > _version(resource):
+            return
+        self._objects[key] = resource
+        job = _job_of(resource)
+        if job is not None:
+            self._of_job[job].add(key)
+            self._changed(job)
+
+    def _drop(self, key: Key) -> None:
+        resource = self._objects.pop(key, None)
+        job = _job_of(resource) if resource else None
+        if job is not None:
+            self._of_job[job].discard(key)
+            self._changed(job)
+
+    def learn(self, resource: Resource) -> None:
+        """Take in the answer to a write of our own before the watch tells it."""
+        self._take(resource)
+
+    def _view(self, resource: Resource) -> PodView | None:
+        try:
+            return view(resource)
+        except msgspec.ValidationError as error:
+            self._log.warning("not a pod of ours", pod=resource.metadata.name, why=str(error))
+            return None
+
+
+def _version(resource: Resource) -> int:
+    return int(resource.metadata.resource_version or 0)
+
+
+def _job_of(resource: Resource) -> JobKey | None:
+    meta = resource.metadata
+    if resource.kind == "RLHFJob":
+        return meta.namespace, meta.name
+    name = meta.labels.get(labels.JOB)
+    return (meta.namespace, name) if name else None

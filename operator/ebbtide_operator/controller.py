@@ -1,0 +1,217 @@
+"""The operator's shell: take a job from the queue, look, ask the core, write, requeue.
+
+Level-triggered: a pass reads everything from the cache and may be repeated or broken off at any
+point. One job is looked at by one pass at a time; the status is written once per pass, and what
+people are told comes after it. Every write is preceded by a look at the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+import msgspec
+
+from ebbtide import labels, paths, usage
+from ebbtide.errors import Conflict, NotFound, Refused, Temporary
+from ebbtide.logs import Log
+from ebbtide.objects import rfc3339
+from ebbtide.ports import Blobs, Clock, Cluster, Meta, Resource
+from ebbtide.usage import Usage
+from ebbtide_operator.cache import Cache, JobKey
+from ebbtide_operator.core.look import Observed
+from ebbtide_operator.core.plan import Deletion, Note, Patch, Plan
+from ebbtide_operator.core.pods import owner
+from ebbtide_operator.core.reconcile import reconcile
+from ebbtide_operator.core.site import Site
+from ebbtide_operator.lease import Lease, Lost
+
+RETRY_SECONDS = 0.5
+RESYNC_SECONDS = 30.0
+
+
+class Controller:
+    """Keeps all jobs as their objects say."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        blobs: Blobs,
+        clock: Clock,
+        lease: Lease,
+        site: Site,
+        namespace: str | None,
+        log: Log,
+    ) -> None:
+        self._cluster, self._blobs, self._clock = cluster, blobs, clock
+        self._lease, self._site, self._log = lease, site, log
+        self.cache = Cache(cluster=cluster, namespace=namespace, log=log, changed=self._enqueue)
+        self._queue: asyncio.Queue[JobKey] = asyncio.Queue()
+        self._queued: set[JobKey] = set()
+        self._timers: dict[JobKey, asyncio.TimerHandle] = {}
+        self._written: dict[str, Usage] = {}
+        self.passes = 0
+        """Passes so far: what shows that the operator gets on."""
+
+    async def work(self) -> None:
+        """Take jobs from the queue for ever."""
+        while True:
+            job = await self._queue.get()
+            self._queued.discard(job)
+            self._schedule(job, await self._pass(job))
+            self.passes += 1
+
+    async def resync(self) -> None:
+        """Look at every job now and then, whatever was missed."""
+        while True:
+            await self._clock.sleep(RESYNC_SECONDS)
+            for job in self.cache.jobs():
+                self._enqueue(job)
+
+    def _enqueue(self, job: JobKey) -> None:
+        if job not in self._queued:
+            self._queued.add(job)
+            self._queue.put_nowait(job)
+
+    def _schedule(self, job: JobKey, after: float | None) -> None:
+        known = self._timers.pop(job, None)
+        if known:
+            known.cancel()
+        if after is not None:
+            loop = asyncio.get_running_loop()
+            self._timers[job] = loop.call_later(max(0.0, after), self._enqueue, job)
+
+    async def _pass(self, job: JobKey) -> float | None:
+        """One look at one job; seconds until the next is due."""
+        if not self.cache.heard:
+            return RETRY_SECONDS
+        seen = self.cache.observe(job)
+        plan = reconcile(seen, self._clock.wall(), site=self._site)
+        try:
+            await self._perform(seen, plan)
+        except Lost:
+            raise
+        except Conflict as error:
+            self._log.debug("object changed meanwhile", job=job[1], why=str(error))
+            return 0.0
+        except (NotFound, Refused, Temporary) as error:
+            self._log.warning("pass not finished; trying again", job=job[1], why=str(error))
+            return RETRY_SECONDS
+        return plan.requeue_after
+
+    # --- writes, in an order that may be broken off anywhere ----------------------------------------
+
+    async def _perform(self, seen: Observed, plan: Plan) -> None:
+        for held in plan.usage:
+            await self._write_usage(held)
+        if plan.status is not None and seen.job is not None:
+            await self._write_status(seen.job, plan.status)
+        if plan.pool_status is not None and seen.pool is not None:
+            await self._write_status(seen.pool, plan.pool_status)
+        for patch in plan.patches:
+            await self._patch(patch)
+        for resource in plan.creates:
+            await self._create(resource)
+        for deletion in plan.deletes:
+            await self._delete(deletion)
+        for note in plan.events:
+            await self._tell(seen.job, note)
+
+    async def _write_usage(self, held: Usage) -> None:
+        """Now and then while a pod lives, and once for good when it has ended."""
+        last = self._written.get(held.uid)
+        ended = last is not None and last.ended_at == held.ended_at is not None
+        recent = last is not None and held.seen_at - last.seen_at < self._site.usage_seconds
+        if ended or (recent and held.ended_at is None):
+            return
+        self._lease.check()
+        await self._blobs.put(paths.usage(held.job_uid, held.pod, held.uid), usage.encode(held))
+        self._written[held.uid] = held
+
+    async def _write_status(self, target: Resource, status: Mapping[str, Any]) -> None:
+        meta = target.metadata
+        await self._write(
+            self._cluster.patch_status(
+                target.kind, meta.namespace, meta.name, status, meta.resource_version
+            )
+        )
+
+    async def _patch(self, patch: Patch) -> None:
+        """Merge into the very object that was looked at; its status may have moved meanwhile."""
+        meta = patch.target.metadata
+        kind, version = patch.target.kind, meta.resource_version
+        if patch.target.kind == "RLHFJob":
+            version = (
+                await self._cluster.get(kind, meta.namespace, meta.name)
+            ).metadata.resource_version
+        await self._write(self._cluster.patch(kind, meta.namespace, meta.name, patch.body, version))
+
+    async def _create(self, resource: Resource) -> None:
+        try:
+            await self._write(self._cluster.create(resource))
+        except Conflict:
+            self._log.debug("exists already", kind=resource.kind, name=resource.metadata.name)
+
+    async def _delete(self, deletion: Deletion) -> None:
+        meta = deletion.pod.metadata
+        self._lease.check()
+        try:
+            await self._cluster.delete(
+                "Pod", meta.namespace, meta.name, meta.uid, grace=deletion.grace
+            )
+        except NotFound:
+            self._log.debug("gone already", pod=meta.name)
+
+    async def _write(self, write: Awaitable[Resource]) -> None:
+        try:
+            self._lease.check()
+        except Lost:
+            if asyncio.iscoroutine(write):
+                write.close()
+            raise
+        self.cache.learn(await write)
+
+    async def _tell(self, job: Resource | None, note: Note) -> None:
+        """An event object; the same one again counts up."""
+        if job is None:
+            return
+        kind = "Warning" if note.warning else "Normal"
+        self._log.info("event", job=job.metadata.name, reason=note.reason, message=note.message)
+        name = _event_name(job, note)
+        now = rfc3339(self._clock.wall())
+        try:
+            found = await self._cluster.get("Event", job.metadata.namespace, name)
+        except NotFound:
+            await self._create(_event(job, name, note, kind, now))
+            return
+        spec = {"count": int(found.spec.get("count", 1)) + 1, "lastTimestamp": now}
+        await self._write(
+            self._cluster.patch("Event", job.metadata.namespace, name, {"spec": spec})
+        )
+
+
+def _event_name(job: Resource, note: Note) -> str:
+    text = f"{job.metadata.uid} {note.reason} {note.message}"
+    return f"{job.metadata.name}.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _event(job: Resource, name: str, note: Note, kind: str, now: str) -> Resource:
+    meta = Meta(
+        name=name,
+        namespace=job.metadata.namespace,
+        labels={labels.JOB: job.metadata.name},
+        owner_references=(owner(job),),
+    )
+    spec = {
+        "type": kind,
+        "reason": note.reason,
+        "message": note.message,
+        "count": 1,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "involvedObject": msgspec.to_builtins(owner(job)),
+    }
+    return Resource("v1", "Event", meta, spec=spec)

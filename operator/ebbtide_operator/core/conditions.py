@@ -1,0 +1,158 @@
+"""Conditions, the derived phase and the counts of a job's status (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ebbtide import labels
+from ebbtide.objects import rfc3339
+from ebbtide_operator.core.endings import Verdict, over_budget
+from ebbtide_operator.core.failures import standing
+from ebbtide_operator.core.look import Look
+from ebbtide_operator.core.pods import DECODE, LEARNER, PLANNER, REWARD, ROLES
+from ebbtide_operator.core.reasons import Reason
+from ebbtide_operator.core.status import Condition, Own, RoleStatus
+
+KINDS = ("Accepted", "Running", "Suspended", "Complete", "Failed", "Degraded", "Draining")
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """A condition without its history."""
+
+    kind: str
+    holds: bool
+    reason: Reason
+    message: str = ""
+
+
+def settle(own: Own, facts: Iterable[Fact], *, generation: int, now: float) -> Own:
+    """`own` with these conditions; a transition time moves only when a status flips."""
+    merged = {c.type: c for c in own.conditions}
+    for fact in facts:
+        merged[fact.kind] = _settled(merged.get(fact.kind), fact, generation, now)
+    ordered = tuple(merged[kind] for kind in KINDS if kind in merged)
+    own = msgspec.structs.replace(own, conditions=ordered, observed_generation=generation)
+    return msgspec.structs.replace(own, phase=phase_of(own))
+
+
+def _settled(old: Condition | None, fact: Fact, generation: int, now: float) -> Condition:
+    status = "True" if fact.holds else "False"
+    since = old.last_transition_time if old and old.status == status else rfc3339(now)
+    return Condition(fact.kind, status, fact.reason.value, fact.message, since, generation)
+
+
+def phase_of(own: Own) -> str:
+    """One word for a column; nothing reads it to decide."""
+    failed = own.condition("Failed")
+    if failed and failed.status == "True" and failed.reason == Reason.CANCELLED:
+        return "Cancelled"
+    for kind in ("Complete", "Failed", "Suspended", "Draining", "Running"):
+        if own.holds(kind):
+            return kind
+    return "Starting" if own.holds("Accepted") else "Pending"
+
+
+def invalid(message: str) -> list[Fact]:
+    """The facts of a job whose specification is wrong."""
+    return [
+        Fact("Accepted", holds=False, reason=Reason.SPEC_INVALID, message=message[:2000]),
+        Fact("Running", holds=False, reason=Reason.NOT_WANTED),
+    ]
+
+
+def ending(verdict: Verdict) -> list[Fact]:
+    """The terminal fact."""
+    return [Fact(verdict.kind, holds=True, reason=verdict.reason, message=verdict.message)]
+
+
+def facts(look: Look, own: Own, *, why_not: Reason | None) -> list[Fact]:
+    """All facts but the terminal ones. `why_not`: why nothing should run, if nothing should."""
+    left = [pod for pod in look.pods if not pod.finished]
+    runs = why_not is None
+    return [
+        Fact("Accepted", holds=True, reason=Reason.SPEC_ACCEPTED),
+        _running(look, own) if runs else Fact("Running", holds=False, reason=Reason.NOT_WANTED),
+        _suspended(own, why_not, bool(left)),
+        *(
+            Fact(kind, holds=False, reason=Reason.NOT_ENDED)
+            for kind in ("Complete", "Failed")
+            if not own.ended
+        ),
+        _degraded(look, own) if runs else Fact("Degraded", holds=False, reason=Reason.NOT_WANTED),
+        _draining(len(left) if not runs else 0),
+    ]
+
+
+def count_roles(look: Look, own: Own, *, runs: bool) -> Own:
+    """`own` with the pods of each role counted."""
+    wanted = {role: look.wanted(role) if runs else 0 for role in ROLES}
+    counted = (_count(look, role, wanted[role]) for role in ROLES)
+    kept = tuple(one for one in counted if one != RoleStatus(one.name))
+    return msgspec.structs.replace(own, roles=kept)
+
+
+def _count(look: Look, role: str, wanted: int) -> RoleStatus:
+    pods = look.of(role)
+    return RoleStatus(
+        name=role,
+        desired=wanted,
+        ready=sum(pod.alive and pod.status.ready for pod in pods),
+        pending=sum(pod.alive and pod.status.phase == "Pending" for pod in pods),
+        draining=sum(pod.leaving and not pod.finished for pod in pods),
+        failed=sum(pod.status.phase == "Failed" for pod in pods),
+    )
+
+
+def _running(look: Look, own: Own) -> Fact:
+    current = [*look.gang(own), *look.planner(own), *look.of(DECODE, REWARD)]
+    ready = dict.fromkeys(ROLES, 0)
+    for pod in current:
+        role = pod.label(labels.ROLE)
+        ready[role] += pod.alive and pod.status.ready
+    needed = {
+        PLANNER: 1,
+        LEARNER: look.wanted(LEARNER),
+        DECODE: min(1, look.wanted(DECODE)),
+        REWARD: min(1, look.wanted(REWARD)),
+    }
+    short = [f"{role} {ready[role]}/{n}" for role, n in needed.items() if ready[role] < n]
+    if short:
+        words = "waiting for " + ", ".join(short)
+        return Fact("Running", holds=False, reason=Reason.PODS_STARTING, message=words)
+    return Fact("Running", holds=True, reason=Reason.ROLES_READY)
+
+
+def _suspended(own: Own, why_not: Reason | None, left: bool) -> Fact:
+    if own.ended or why_not not in (Reason.SUSPENDED_BY_USER, Reason.BUDGET_EXCEEDED):
+        return Fact("Suspended", holds=False, reason=Reason.NOT_SUSPENDED)
+    if left:
+        return Fact("Suspended", holds=False, reason=Reason.SUSPENDING)
+    return Fact("Suspended", holds=True, reason=why_not)
+
+
+def _degraded(look: Look, own: Own) -> Fact:
+    progress, now = look.progress, look.now
+    failing = [role for role in own.retries if standing(own, role, progress, now).count > 1]
+    if failing:
+        words = "restarting " + ", ".join(sorted(failing))
+        return Fact("Degraded", holds=True, reason=Reason.RESTARTING, message=words)
+    if over_budget(look):
+        words = f"cost {look.cost.accrued} {look.cast.spec.currency}"
+        return Fact("Degraded", holds=True, reason=Reason.OVER_BUDGET, message=words)
+    short = [
+        f"{one.name} {one.ready}/{one.desired}"
+        for one in own.roles
+        if own.holds("Running") and one.ready < one.desired
+    ]
+    if short:
+        words = "ready: " + ", ".join(short)
+        return Fact("Degraded", holds=True, reason=Reason.PODS_MISSING, message=words)
+    return Fact("Degraded", holds=False, reason=Reason.AS_WANTED)
+
+
+def _draining(left: int) -> Fact:
+    if not left:
+        return Fact("Draining", holds=False, reason=Reason.NOT_DRAINING)
+    return Fact("Draining", holds=True, reason=Reason.FREEING_PODS, message=f"{left} pods left")

@@ -1,0 +1,205 @@
+"""What to do about a job: observed objects in, one plan out (pure, level-triggered).
+
+Nothing is remembered but the job's status, so a plan may be broken off anywhere, or made twice,
+and the next look goes on. An ended job stays ended: no pod is ever made for it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from pydantic import ValidationError
+
+from ebbtide.objects import rfc3339, unix_time
+from ebbtide.ports import Resource
+from ebbtide.spec import RLHFJobSpec
+from ebbtide_operator.core import conditions, endings, fleets, gang, held, notes
+from ebbtide_operator.core.look import Look, Observed
+from ebbtide_operator.core.plan import Actions, Patch, Plan, end
+from ebbtide_operator.core.pods import PLANNER, STOP_GRACE, Cast
+from ebbtide_operator.core.reasons import Reason
+from ebbtide_operator.core.site import Site
+from ebbtide_operator.core.status import Own, PoolStatus, own_patch, read_own, read_pool
+
+JOB_FINALIZER = "rlhf.ebbtide.dev/operator"
+"""Holds a job object until its pods have left."""
+_SPEC_BYTES = 100_000
+_SOON = 0.05
+
+
+def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
+    """Judge one job at `now` (Unix seconds). `site` must not change between plans of a process."""
+    kept = Plan(usage=held.usages(seen.pods, now), patches=held.releases(seen.pods))
+    job = seen.job
+    if job is None:
+        return kept  # its pods were deleted with it
+    if job.metadata.deletion_timestamp is not None:
+        return _delete(kept, job, seen, now)
+    if JOB_FINALIZER not in job.metadata.finalizers:
+        finalizers = [*job.metadata.finalizers, JOB_FINALIZER]
+        return Plan(patches=(Patch(job, {"metadata": {"finalizers": finalizers}}),))
+    own = read_own(job)
+    spec = parse(job)
+    if isinstance(spec, str):
+        return _refuse(kept, job, own, spec, now)
+    look = Look(Cast(job, spec, site), seen.pool, seen.pods, now)
+    return _decide(kept, look, own)
+
+
+def parse(job: Resource) -> RLHFJobSpec | str:
+    """The job's specification, or what is wrong with it."""
+    text = msgspec.json.encode(job.spec)
+    if len(text) > _SPEC_BYTES:
+        return f"spec: {len(text)} bytes of JSON, the limit is {_SPEC_BYTES}"
+    try:
+        return RLHFJobSpec.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return f"spec{'.' if where else ''}{where}: {first['msg']}"
+
+
+# --- the three kinds of pass ----------------------------------------------------------------------
+
+
+def _refuse(kept: Plan, job: Resource, own: Own, why: str, now: float) -> Plan:
+    """An invalid specification starts nothing; what runs already is left alone."""
+    generation = job.metadata.generation
+    after = conditions.settle(own, conditions.invalid(why), generation=generation, now=now)
+    return msgspec.structs.replace(
+        kept, status=own_patch(own, after), events=notes.between(own, after)
+    )
+
+
+def _delete(kept: Plan, job: Resource, seen: Observed, now: float) -> Plan:
+    """The job object is going: free its pods first, then let it go."""
+    if not seen.pods:
+        left = [name for name in job.metadata.finalizers if name != JOB_FINALIZER]
+        gone = Patch(job, {"metadata": {"finalizers": left}})
+        had = JOB_FINALIZER in job.metadata.finalizers
+        return msgspec.structs.replace(kept, patches=(gone,)) if had else kept
+    own = read_own(job)
+    words = f"{len(seen.pods)} pods left"
+    fact = conditions.Fact("Draining", holds=True, reason=Reason.DELETING, message=words)
+    after = conditions.settle(own, [fact], generation=job.metadata.generation, now=now)
+    deletes = tuple(d for pod in seen.pods for d in end(pod, STOP_GRACE))
+    return msgspec.structs.replace(
+        kept, status=own_patch(own, after), deletes=deletes, requeue_after=_requeue(seen, (), now)
+    )
+
+
+def _decide(kept: Plan, look: Look, own: Own) -> Plan:
+    before, pool_before = own, read_pool(look.pool)
+    own = _forget_gone(look, own)
+    if not own.ended:
+        own = _judge(look, own)
+    why_not = _why_not(look, own)
+    if why_not is None:
+        own, pool, actions = _run(look, own, pool_before)
+        own = _judge(look, own)  # what was just counted may be one failure too many
+        why_not = Reason.NOT_WANTED if own.ended else None
+    if why_not is not None:
+        pool = pool_before
+        own, actions = _free(look, own, gently=not own.ended)
+    pool = fleets.count_pool(look, pool, wanted=look.wanted("decode") if why_not is None else 0)
+    own = _describe(look, own, why_not)
+    return _assemble(kept, look, (before, own), (pool_before, pool), actions)
+
+
+def _run(look: Look, own: Own, pool: PoolStatus) -> tuple[Own, PoolStatus, Actions]:
+    own = gang.advance(look, own)
+    own = fleets.advance(look, own)
+    own = endings.note_times(look, own)
+    own, scorers = fleets.plan_scorers(look, own)
+    pool, actors = fleets.plan_actors(look, own, pool)
+    return own, pool, gang.plan(look, own) + scorers + actors
+
+
+def _free(look: Look, own: Own, *, gently: bool) -> tuple[Own, Actions]:
+    """End every pod. Gently: the planner first, which saves a checkpoint while the others live.
+
+    What goes is written off before it is touched, so whoever resumes the job, however soon,
+    starts another planner, or the next attempt.
+    """
+    saving = [pod for pod in look.of(PLANNER) if not pod.finished]
+    if gently and saving and look.cast.spec.checkpoint.on_suspend:
+        serial = own.planner_serial + bool(look.planner(own))
+        own = msgspec.structs.replace(own, planner_serial=serial)
+        return own, Actions(deletes=tuple(d for pod in saving for d in end(pod)))
+    deletes = tuple(d for pod in look.pods for d in end(pod, STOP_GRACE))
+    return _release(look, own), Actions(deletes=deletes)
+
+
+def _release(look: Look, own: Own) -> Own:
+    """Stop the clock of active time."""
+    since = own.active_since
+    spent = look.now - unix_time(since) if since else 0.0
+    return msgspec.structs.replace(
+        own, gang="released", active_since="", active_seconds=own.active_seconds + spent
+    )
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _judge(look: Look, own: Own) -> Own:
+    verdict = endings.judge(look, own)
+    if verdict is None:
+        return own
+    generation = look.cast.job.metadata.generation
+    facts = conditions.ending(verdict)
+    own = conditions.settle(own, facts, generation=generation, now=look.now)
+    return msgspec.structs.replace(own, completion_time=rfc3339(look.now))
+
+
+def _why_not(look: Look, own: Own) -> Reason | None:
+    return Reason.NOT_WANTED if own.ended else endings.suspension(look)
+
+
+def _forget_gone(look: Look, own: Own) -> Own:
+    """Failed pods stay counted only while their objects exist."""
+    here = {pod.uid for pod in look.pods}
+    queued = own.queued_time or rfc3339(look.now)
+    counted = tuple(uid for uid in own.counted if uid in here)
+    return msgspec.structs.replace(own, counted=counted, queued_time=queued)
+
+
+def _describe(look: Look, own: Own, why_not: Reason | None) -> Own:
+    own = conditions.count_roles(look, own, runs=why_not is None)
+    facts = conditions.facts(look, own, why_not=why_not)
+    generation = look.cast.job.metadata.generation
+    return conditions.settle(own, facts, generation=generation, now=look.now)
+
+
+def _assemble(
+    kept: Plan,
+    look: Look,
+    own: tuple[Own, Own],
+    pool: tuple[PoolStatus, PoolStatus],
+    actions: Actions,
+) -> Plan:
+    before, after = own
+    old_pool, new_pool = (msgspec.to_builtins(one) for one in pool)
+    changed = {name: value for name, value in new_pool.items() if old_pool.get(name) != value}
+    failed = [pod for pod in look.pods if pod.uid in set(after.counted) - set(before.counted)]
+    late = () if after.ended else (d.at for d in endings.deadlines(look, after))
+    seen = Observed(look.cast.job, look.pool, look.pods)
+    return msgspec.structs.replace(
+        kept,
+        status=own_patch(before, after),
+        pool_status=(changed or None) if look.pool else None,
+        creates=actions.creates,
+        deletes=actions.deletes,
+        events=notes.between(before, after, failed=failed, made=actions.creates),
+        requeue_after=_requeue(seen, (*actions.wakes, *late), look.now, look.cast.site),
+    )
+
+
+def _requeue(
+    seen: Observed, wakes: Iterable[float], now: float, site: Site | None = None
+) -> float | None:
+    """Seconds until the next look that no change would cause."""
+    beat = (now + (site or Site()).usage_seconds,) if seen.pods else ()
+    times = [*wakes, *beat]
+    return max(_SOON, min(times) - now) if times else None

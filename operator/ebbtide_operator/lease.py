@@ -1,0 +1,94 @@
+"""One operator writes at a time: a Lease object, renewed while held, checked before every write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ebbtide.errors import Conflict, NotFound, Temporary
+from ebbtide.objects import rfc3339, unix_time
+from ebbtide.ports import Clock, Cluster, Meta, Resource
+
+NAME = "ebbtide-operator"
+
+
+class Lost(Temporary):
+    """Another operator holds the lease, or ours could not be renewed in time."""
+
+
+class Lease:
+    """`seconds`: how long others wait after the last renewal before they take over."""
+
+    def __init__(
+        self, *, cluster: Cluster, clock: Clock, holder: str, seconds: float, namespace: str
+    ) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._holder, self._seconds, self._namespace = holder, seconds, namespace
+        self._until = float("-inf")
+
+    def check(self) -> None:
+        """Raise Lost unless the lease is certainly ours at this moment."""
+        if self._clock.now() >= self._until:
+            raise Lost("the operator's lease is not held")
+
+    async def acquire(self) -> None:
+        """Wait until the lease is ours."""
+        while not await self._try():
+            await self._clock.sleep(self._seconds / 10)
+
+    async def keep(self) -> None:
+        """Renew for ever; raises Lost once somebody else has it."""
+        while True:
+            await self._clock.sleep(self._seconds / 3)
+            if not await self._try():
+                raise Lost("another operator has taken the lease")
+
+    async def release(self) -> None:
+        """Let the next operator start at once."""
+        self._until = float("-inf")
+        found = await self._get()
+        if found is not None and found.spec.get("holderIdentity") == self._holder:
+            await self._write(found, {"holderIdentity": ""})
+
+    async def _try(self) -> bool:
+        asked = self._clock.now()
+        try:
+            held = await self._claim()
+        except Conflict:
+            held = False
+        if held:
+            # Counted from before the write, so others never think it shorter than we do.
+            self._until = asked + self._seconds * 2 / 3
+        return held
+
+    async def _claim(self) -> bool:
+        renewal = {"holderIdentity": self._holder, "renewTime": rfc3339(self._clock.wall())}
+        found = await self._get()
+        if found is None:
+            meta = Meta(name=NAME, namespace=self._namespace)
+            spec = renewal | {"leaseDurationSeconds": self._seconds}
+            kind = Resource("coordination.k8s.io/v1", "Lease", meta, spec=spec)
+            await self._cluster.create(kind)
+            return True
+        if not self._may_take(found.spec):
+            return False
+        await self._write(found, renewal)
+        return True
+
+    def _may_take(self, spec: Mapping[str, Any]) -> bool:
+        holder = spec.get("holderIdentity")
+        if holder in ("", None, self._holder):
+            return True
+        age = self._clock.wall() - unix_time(str(spec["renewTime"]))
+        return age > float(spec.get("leaseDurationSeconds", self._seconds))
+
+    async def _get(self) -> Resource | None:
+        try:
+            return await self._cluster.get("Lease", self._namespace, NAME)
+        except NotFound:
+            return None
+
+    async def _write(self, found: Resource, spec: Mapping[str, Any]) -> None:
+        version = found.metadata.resource_version
+        patch = {"spec": spec}
+        await self._cluster.patch("Lease", self._namespace, NAME, patch, version)
