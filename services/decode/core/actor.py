@@ -242,7 +242,7 @@ class Actor:
 
     def _fetched(self, event: Fetched) -> None:
         held = self._held.get(event.dispatch)
-        if held is None:
+        if held is None or held.stage != "fetching":
             return
         held.stage, held.prompt = "running", event.prompt
         if event.resumed is not None:
