@@ -72,6 +72,11 @@ def dataset(digest: str) -> str:
     return f"datasets/{digest}/"
 
 
+def data_of(uid: str) -> str:
+    """Which prepared data a job began with; written once, so a job's data never change."""
+    return f"datasets/of/{uid}.msgpack"
+
+
 def step_report(uid: str, step: int) -> str:
     """Derived, for people: what a step did (JSON)."""
     return f"jobs/{uid}/steps/{step:08d}.json"

@@ -42,7 +42,11 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 class Grpo(msgspec.Struct, frozen=True):
-    """What GRPO needs of the planner."""
+    """What GRPO needs of the planner.
+
+    `score_tries`: how often a score is asked for; a scorer retries by itself before it reports
+    an error, so this is about scorers that are lost or sick.
+    """
 
     prompts: int
     group_size: int
@@ -70,7 +74,6 @@ class Deadlines(msgspec.Struct, frozen=True):
     step: float
     score: float
     learn: float
-    stall: float
 
 
 class Economy(msgspec.Struct, frozen=True):
@@ -105,13 +108,6 @@ class JobConfig(msgspec.Struct, frozen=True):
         closing = isinstance(self.work, Grpo) and self.work.evaluation is not None
         return self.total_steps if closing else self.total_steps - 1
 
-    @property
-    def rows_per_step(self) -> int:
-        """Rows of the data order that a training step uses up."""
-        if isinstance(self.work, Grpo):
-            return self.work.prompts
-        return self.work.batch * self.work.updates
-
     def evaluates(self, step: int) -> bool:
         """Whether eval groups ride along in `step`: every n-th, and the closing one."""
         if not isinstance(self.work, Grpo) or self.work.evaluation is None:
@@ -125,6 +121,18 @@ class Data(msgspec.Struct, frozen=True):
     train: DatasetIndex
     train_ref: Ref
     eval: DatasetIndex | None = None
+
+
+def rows_per_step(spec: RLHFJobSpec) -> int:
+    """Rows of the data order that a training step uses up."""
+    if isinstance(spec.algorithm, SftSpec):
+        return spec.algorithm.batch_size * spec.algorithm.updates_per_step
+    return spec.training.prompts_per_step
+
+
+def pass_threshold(spec: RLHFJobSpec) -> float:
+    """An evaluation sample passes at this reward or above."""
+    return spec.evaluation.pass_threshold
 
 
 def configure(
@@ -146,7 +154,6 @@ def configure(
             step=spec.deadlines.step_seconds,
             score=spec.deadlines.score_seconds,
             learn=spec.deadlines.learn_seconds,
-            stall=spec.deadlines.stall_seconds,
         ),
         economy=_economy(spec),
         patience=patience or Patience(),
@@ -167,7 +174,7 @@ def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
         skip_zero=_moves_nothing_at_zero(algorithm),
         replicas=spec.decode.replicas,
         slots=spec.decode.slots,
-        score_tries=1 + (spec.reward.retries if spec.reward else 0),
+        score_tries=2 if spec.reward and spec.reward.retries else 1,
         evaluation=_evaluation(spec, data),
     )
 

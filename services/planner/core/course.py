@@ -79,6 +79,11 @@ class Course:
         saves = self._config.save_on_suspend and self.phase != STARTING and step > 0
         return not saves or self._training.saved(step)
 
+    @property
+    def shown_phase(self) -> str:
+        """The phase as people see it: before the first hand-out, actors take in the policy."""
+        return "sync" if self.phase == DECODE and not self.marks.handed_out else self.phase
+
     def suspend(self) -> None:
         """Begin nothing new."""
         self._suspending = True
@@ -109,12 +114,6 @@ class Course:
             pass
         if self.outcome is None:
             self._keep_going()
-
-    def check_stall(self) -> None:
-        """End the job if nothing has happened for too long, where nobody else keeps the time."""
-        quiet = self._pen.now - self._intake.progress_at
-        if self.phase not in (LEARN, CLOSING) and quiet > self._config.deadlines.stall:
-            self.end("failed", "Stalled", f"nothing happened for {quiet:.0f} s in {self.phase}")
 
     def abandon_late(self) -> None:
         """Give up what is not decoded when the step's time is over."""
@@ -317,6 +316,6 @@ class Course:
         self._training.closed()
         self._scoring.clear()
         self.marks = Marks(committed=now)
-        self._intake.progress_at = now
+        self._pen.progress_at = now
         self.phase = PLAN
         self._want(policy, index)

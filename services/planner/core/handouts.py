@@ -110,7 +110,7 @@ class Handouts:
 
     def _dispatch(self, step: OpenStep, actor: Actor, sample: int) -> Assign:
         old, holder = step.hands[sample], step.actors[sample]
-        if old is not None and self.crew.get(holder):
+        if old is not None and self.crew.get(holder) and not step.goes_on_from(code_of(old)):
             self.settling.void(holder, old)
         dispatch = Dispatch(self._pen.fence.attempt, self._pen.fence.planner_epoch, self._seq)
         self._seq += 1
@@ -175,7 +175,8 @@ class Handouts:
         if step is None or sample is None or step.states[sample] not in (WAITING, OUT):
             return False
         self._found(step, sample, actor, run.code)
-        step.progressed(sample, run.dispatch, run.tokens)
+        if step.progressed(sample, run.dispatch, run.tokens):
+            self._pen.progress_at = self._pen.now
         return True
 
     def _found(self, step: OpenStep, sample: int, actor: Actor, code: int) -> None:
@@ -187,17 +188,21 @@ class Handouts:
     def _check_outbox(self, step: OpenStep | None, sighting: Sighting) -> None:
         actor = sighting.actor
         for code, dispatch in sighting.outbox:
-            if not self.settle(step, actor.name, dispatch):
-                assert step is not None
+            if not self.settle(step, actor.name, dispatch) and step is not None:
                 sample = step.holder(code)
-                assert sample is not None
-                self._found(step, sample, actor, code)
+                if sample is not None:
+                    self._found(step, sample, actor, code)
 
     def settle(self, step: OpenStep | None, actor: str, dispatch: Dispatch) -> bool:
-        """Tell `actor` what its dispatch came to; False if that is still open."""
+        """Tell `actor` what its dispatch came to; False if that is still open.
+
+        It stays open while another actor is to go on from its journal, which a settled one drops.
+        """
         code = code_of(dispatch)
         sample = step.holder(code) if step else None
         if step is None or sample is None:
+            if step is not None and step.goes_on_from(code):
+                return False
             taken = code in self._pen.book.settled
         elif step.rollouts[sample] is not None:
             taken = True

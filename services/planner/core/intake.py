@@ -42,7 +42,6 @@ class Intake:
         self._failures: Counter[int] = Counter()
         self._void: set[int] = set()
         self.why: Counter[str] = Counter()
-        self.progress_at = pen.now
         self._takers = {
             Finished: self._finished,
             Cut: self._cut,
@@ -119,7 +118,7 @@ class Intake:
         self._meter.drew(fact.actor, fact.n_tokens)
         self._scoring.ask(sample, self._pen.now)
         self.request(step, sample)
-        self.progress_at = self._pen.now
+        self._pen.progress_at = self._pen.now
 
     def _cut(self, step: OpenStep | None, fact: Cut) -> None:
         sample = self._current(step, fact)
@@ -184,8 +183,8 @@ class Intake:
             self._pen.write(Scored(fact.key, score, fact.scorer_digest))
             self._count(score)
         elif not self._scoring.failed(sample, self._pen.now):
-            self.abandon(step, sample, f"scoring: {score.error_class}"[:200])
-        self.progress_at = self._pen.now
+            self.abandon(step, sample, f"scoring: {score.error_class} {score.detail}"[:200])
+        self._pen.progress_at = self._pen.now
 
     def _count(self, score: object) -> None:
         why = getattr(score, "why", "")

@@ -10,6 +10,8 @@ from services.planner.core.effects import Append, Effect, Send, WriteBlob
 class Pen:
     """`now` is the moment of the event in hand. A record is applied to the book as it is written.
 
+    `progress_at`: when a sample, a batch, a checkpoint or the job last got further; None: never.
+
     That the ledger does not hold it yet is no harm: effects take place in order, so nobody
     outside learns of it before, and a planner whose append fails ends.
     """
@@ -17,6 +19,7 @@ class Pen:
     def __init__(self, *, book: Book, now: float) -> None:
         self.book = book
         self.now = now
+        self.progress_at: float | None = None
         self.fence = Fence(book.attempt, book.epoch)
         self._effects: list[Effect] = []
         self._calls = 0

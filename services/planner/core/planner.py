@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ebbtide.errors import Fenced
 from ebbtide.reports import Cause
+from ebbtide.status import CostStatus, PolicyStatus
 from ebbtide.wire import (
     CommandReply,
     Heartbeat,
@@ -41,7 +42,7 @@ from services.planner.core.events import (
 from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
 from services.planner.core.pen import Pen
-from services.planner.core.progress import Progress, progress
+from services.planner.core.progress import Standing, cost_status, policy_status, standing
 from services.planner.core.scoring import ScoringDesk
 from services.planner.core.training import Training
 
@@ -97,15 +98,33 @@ class Planner:
         self._handouts.settling.flush()
         return self._pen.taken()
 
-    def progress(self) -> Progress:
+    @property
+    def progress_at(self) -> float | None:
+        """When the job last got further; None: not since this planner began."""
+        return self._pen.progress_at
+
+    @property
+    def suspended(self) -> bool:
+        """All that should outlive the pods is saved."""
+        return self._course.suspended
+
+    def standing(self) -> Standing:
         """How far the job is, for its status."""
-        return progress(
+        return standing(
             config=self._config,
             book=self._pen.book,
             course=self._course,
             training=self._training,
             crew=self._handouts.crew,
         )
+
+    def policy_status(self) -> PolicyStatus | None:
+        """The policy of the step under way, for the status."""
+        return policy_status(self._pen.book)
+
+    def cost_status(self) -> CostStatus:
+        """Money so far, for the status."""
+        return cost_status(self._config, self._pen.book)
 
     def _take(self, event: Event) -> None:
         match event:
@@ -119,7 +138,6 @@ class Planner:
                 self._course.loaded(event)
             case ManifestCommitted():
                 self._training.committed(event)
-                self._intake.progress_at = self._pen.now
             case PodsGone(names=names):
                 self._mourn([a for a in map(self._handouts.gone, names) if a])
             case Suspend():
@@ -148,8 +166,6 @@ class Planner:
         if sighting is None:
             return
         self._meter.mark("decode", beat.actor, actor_cause(beat), self._pen.now)
-        if sighting.running:
-            self._intake.progress_at = self._pen.now
 
     # --- replies --------------------------------------------------------------------------------------
 
@@ -182,7 +198,6 @@ class Planner:
                 self._intake.request(step, sample)
             self._intake.ask()
         self._course.abandon_late()
-        self._course.check_stall()
 
     def _mourn(self, gone: list[Actor]) -> None:
         for actor in gone:

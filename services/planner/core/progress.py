@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Sequence
 
-from ebbtide.wire import PolicyRef
+from ebbtide.status import CostStatus, PolicyStatus, Progress
 from services.planner.core.book import Book
 from services.planner.core.config import JobConfig
 from services.planner.core.course import Course
@@ -14,76 +14,79 @@ from services.planner.core.samples import ABANDONED, INVALID, OpenStep
 from services.planner.core.training import Training
 
 
-class Progress(msgspec.Struct, frozen=True, rename="camel"):
-    """The planner's part of the job's status. `finished`: "" | complete | failed.
+class Standing(Progress, frozen=True, rename="camel"):
+    """`status.progress`, with what people like to watch. Samples are those of the open step.
 
-    `step` counts from 0 and is the one under way; `steps` is how many there are in all, the
-    closing evaluation included. `suspended`: all is saved, the pods may go. `cost` is what the
-    planner can explain so far; None where a price is unknown.
+    `suspended`: all that should outlive the pods is saved. `checkpoint_step`: updates in the
+    newest checkpoint.
     """
 
-    phase: str
-    step: int
-    steps: int
-    attempt: int
-    epoch: int
-    expected: int
-    accepted: int
-    scored: int
-    abandoned: int
-    invalid: int
-    actors: int
-    serving: int
-    policy: PolicyRef | None
-    reward: float | None
-    eval_reward: float | None
-    checkpoint_step: int | None
-    cost: float | None
-    suspended: bool
-    finished: str
-    reason: str
-    message: str
+    planner_epoch: int = 0
+    samples_expected: int = 0
+    samples_accepted: int = 0
+    samples_scored: int = 0
+    samples_abandoned: int = 0
+    samples_invalid: int = 0
+    actors: int = 0
+    actors_serving: int = 0
+    reward: float | None = None
+    eval_reward: float | None = None
+    checkpoint_step: int | None = None
+    suspended: bool = False
 
 
-def progress(
+def standing(
     *, config: JobConfig, book: Book, course: Course, training: Training, crew: Crew
-) -> Progress:
-    """Draw it up."""
+) -> Standing:
+    """Draw it up; the time of the last progress is left to whoever knows the time of day."""
     step, outcome = book.open, course.outcome
-    saved = max((kept.step for kept in book.checkpoints), default=None)
-    return Progress(
-        phase="sync" if course.phase == "decode" and not course.marks.handed_out else course.phase,
-        step=book.next_step,
-        steps=config.last_step + 1,
+    policy = book.policy
+    return Standing(
+        step=min(book.next_step, config.total_steps),
+        total_steps=config.total_steps,
+        phase=course.shown_phase,
         attempt=book.attempt,
-        epoch=book.epoch,
-        expected=len(step) if step else 0,
-        accepted=sum(found is not None for found in step.rollouts) if step else 0,
-        scored=_scored(step) if step else 0,
-        abandoned=step.states.count(ABANDONED) if step else 0,
-        invalid=step.states.count(INVALID) if step else 0,
-        actors=len(crew),
-        serving=sum(book.policy is not None and actor.serves(book.policy) for actor in crew),
-        policy=book.policy,
-        reward=course.last_reward,
-        eval_reward=book.evals[-1].mean if book.evals else None,
-        checkpoint_step=saved,
-        cost=_cost(config, book),
-        suspended=course.suspended,
-        finished=outcome.outcome if outcome else "",
+        outcome=outcome.outcome if outcome else "",
         reason=outcome.reason if outcome else "",
         message=_message(outcome.message if outcome else "", training),
+        planner_epoch=book.epoch,
+        samples_expected=len(step) if step else 0,
+        samples_accepted=_known(step.rollouts) if step else 0,
+        samples_scored=_known(step.scores) if step else 0,
+        samples_abandoned=_in(step, ABANDONED),
+        samples_invalid=_in(step, INVALID),
+        actors=len(crew),
+        actors_serving=sum(policy is not None and actor.serves(policy) for actor in crew),
+        reward=course.last_reward,
+        eval_reward=book.evals[-1].mean if book.evals else None,
+        checkpoint_step=max((kept.step for kept in book.checkpoints), default=None),
+        suspended=course.suspended,
     )
 
 
-def _scored(step: OpenStep) -> int:
-    return sum(found is not None for found in step.scores)
+def policy_status(book: Book) -> PolicyStatus | None:
+    """`status.policy`: the newest committed policy, or the first; None before it is known."""
+    policy, index = book.policy, book.index
+    if policy is None or index is None:
+        return None
+    folder = index.path.rpartition("/")[0] + "/"
+    return PolicyStatus(policy.n, policy.digest, policy.attempt, folder)
 
 
-def _cost(config: JobConfig, book: Book) -> float | None:
+def cost_status(config: JobConfig, book: Book) -> CostStatus:
+    """`status.cost`: what the planner can explain so far."""
     costs = [price(seconds, role, config.economy) for (role, _), seconds in book.spent.items()]
     known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
+    whole = len(known) == len(costs)
+    return CostStatus(accrued=sum(known) if whole else None, currency=config.economy.currency)
+
+
+def _known(found: Sequence[object]) -> int:
+    return sum(one is not None for one in found)
+
+
+def _in(step: OpenStep | None, state: int) -> int:
+    return step.states.count(state) if step else 0
 
 
 def _message(ending: str, training: Training) -> str:

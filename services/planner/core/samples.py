@@ -60,7 +60,7 @@ class OpenStep:
         self.open_groups = sum(size > 0 for size in sizes)
         self.counts = dict.fromkeys(("dispatches", "resumed", "restarted", "adopted", "void"), 0)
         self.wasted_tokens = 0
-        self._job_uid = job_uid
+        self._job_uid, self._step, self._groups = job_uid, plan.step, len(sizes)
 
     def __len__(self) -> int:
         return len(self.states)
@@ -75,15 +75,13 @@ class OpenStep:
 
     def find(self, key: SampleKey) -> int | None:
         """The sample's number, or None if this step did not plan it."""
-        plan = self.plan
-        if key.step_issued != plan.step or key.turn or key.job_uid != self._job_uid:
+        group, index = key.group, key.index
+        if key.step_issued != self._step or key.turn or key.job_uid != self._job_uid:
             return None
-        if (
-            not 0 <= key.group < len(plan.groups)
-            or not 0 <= key.index < plan.groups[key.group].size
-        ):
+        if not 0 <= group < self._groups or index < 0:
             return None
-        return self.starts[key.group] + key.index
+        sample = self.starts[group] + index
+        return sample if sample < self.starts[group + 1] else None
 
     def holder(self, code: int) -> int | None:
         """The sample whose current hand-out is `code`, or None."""
@@ -168,11 +166,24 @@ class OpenStep:
         self.states[sample] = OUT
         self.actors[sample] = actor
 
-    def progressed(self, sample: int, dispatch: Dispatch, tokens: int) -> None:
-        """The journal of `dispatch` reaches `tokens`; a longer one is kept until then."""
+    def progressed(self, sample: int, dispatch: Dispatch, tokens: int) -> bool:
+        """The journal of `dispatch` reaches `tokens`; a longer one is kept until then.
+
+        Whether that is further than anybody was.
+        """
         known = self.journals[sample]
-        if tokens and (known is None or tokens >= known[1]):
+        further = tokens > (known[1] if known else 0)
+        if further or (known and tokens == known[1]):
             self.journals[sample] = (dispatch, tokens)
+        return further
+
+    def goes_on_from(self, code: int) -> bool:
+        """Whether a sample's only journal is that of hand-out `code`, which must be kept."""
+        sample = self.sample_of.get(code)
+        if sample is None or self.states[sample] not in (WAITING, OUT):
+            return False
+        known = self.journals[sample]
+        return known is not None and code_of(known[0]) == code
 
     def restart(self, sample: int) -> None:
         """The journal is gone: the sample begins again at its prompt."""

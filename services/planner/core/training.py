@@ -123,6 +123,7 @@ class Training:
             return
         self._sealing = False
         self._pen.write(Checkpointed(event.step, event.ref))
+        self._pen.progress_at = self._pen.now
         gone = superseded(self._pen.book, self._config)
         if gone:
             self._pen.do(Forget(gone))

@@ -49,6 +49,8 @@ GRPO = Grpo(
     evaluation=Evaluation(every=2, prompts=2, samples=1, temperature=1.0, threshold=1.0),
 )
 
+NO_EVAL = msgspec.structs.replace(GRPO, evaluation=None)
+
 
 def a_config(*, steps: int = 2, work: Grpo | Sft = GRPO, **changes: Any) -> JobConfig:
     config = JobConfig(
@@ -62,7 +64,7 @@ def a_config(*, steps: int = 2, work: Grpo | Sft = GRPO, **changes: Any) -> JobC
         checkpoint_every=1,
         retain=1,
         save_on_suspend=True,
-        deadlines=Deadlines(step=1000.0, score=20.0, learn=500.0, stall=5000.0),
+        deadlines=Deadlines(step=1000.0, score=20.0, learn=500.0),
         economy=Economy("USD", {"decode": 1.0, "learner": 2.0}, "value-of-time", 0.0),
         patience=Patience(),
     )

@@ -149,6 +149,8 @@ class ModelActor:
             for dispatch in dispatches:
                 fact = self.outbox.pop(dispatch, None)
                 if fact:
+                    assert not isinstance(fact, ScoreReady)
+                    self.world.journals.pop((fact.key, dispatch), None)
                     self.settled.append(_settled(fact, verdict))
 
     def drain(self) -> None:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.wire import Committed, Dispatched, StepOpened
-from services.planner.core.config import Sft
+from ebbtide.wire import (
+    Abandoned,
+    Accepted,
+    Adopted,
+    Checkpointed,
+    Committed,
+    Dispatched,
+    StepOpened,
+)
+from services.planner.core.config import Deadlines, Sft
+from services.planner.core.events import Suspend
 from tests.checker.verdict import examine
-from tests.unit.planner.builders import a_config, some_data
+from tests.unit.planner.builders import NO_EVAL, a_config, some_data
 from tests.unit.planner.world import World
 
 
@@ -39,3 +48,103 @@ def test_a_supervised_job_needs_no_actor() -> None:
     assert world.outcome
     assert world.outcome.outcome == "complete"
     assert len(world.learner.updates) == 2
+
+
+def decoding(world: World) -> None:
+    """Both actors have journalled a token of something."""
+    for _ in range(50):
+        world.one_round()
+        if sum(bool(actor.running) for actor in world.actors.values()) > 1:
+            world.one_round()
+            return
+    raise AssertionError("nothing is decoded")
+
+
+def test_what_a_draining_actor_had_goes_on_elsewhere_without_loss_of_tokens() -> None:
+    world = World(a_config(), some_data())
+    decoding(world)
+    leaving = next(actor for actor in world.actors.values() if actor.running)
+    leaving.drain()
+    world.calm()
+    check(world)
+    counts = [report.samples for report in world.reports.values()]
+    assert sum(c.resumed for c in counts) > 0
+    assert sum(c.restarted for c in counts) == 0
+    assert not leaving.outbox
+
+
+def test_what_a_dead_actor_had_goes_on_from_its_journal() -> None:
+    world = World(a_config(), some_data())
+    decoding(world)
+    victim = next(name for name, actor in world.actors.items() if actor.running)
+    world.kill_actor(victim)
+    world.calm()
+    check(world)
+    assert sum(report.samples.resumed for report in world.reports.values()) > 0
+
+
+def test_a_planner_that_starts_anew_adopts_what_still_runs() -> None:
+    world = World(a_config(), some_data())
+    decoding(world)
+    world.kill_planner()
+    world.calm()
+    check(world)
+    planned = 2 * 4 + 2 + 2
+    assert sum(isinstance(r, Dispatched) for r in world.records) == planned
+
+
+def test_a_new_attempt_uses_what_the_old_one_accepted() -> None:
+    world = World(a_config(), some_data())
+    while not any(isinstance(r, Accepted) for r in world.records):
+        world.one_round()
+    world.kill_learner()
+    world.calm()
+    check(world)
+    assert sum(isinstance(r, Adopted) for r in world.records) > 0
+
+
+def test_a_new_attempt_goes_on_from_the_newest_checkpoint() -> None:
+    world = World(a_config(steps=3), some_data())
+    while sum(isinstance(r, Checkpointed) for r in world.records) < 2:
+        world.one_round()
+    world.kill_learner()
+    world.calm()
+    check(world)
+    opened = [r.plan.step for r in world.records if isinstance(r, StepOpened)]
+    assert opened.count(0) == 1
+    assert world.learner.updates[0].step == 2
+
+
+def test_a_step_without_a_single_reward_fails_the_job_and_says_why() -> None:
+    world = World(a_config(), some_data())
+    world.scorer.invalid = 1000
+    world.calm()
+    assert world.outcome
+    assert (world.outcome.outcome, world.outcome.reason) == ("failed", "NothingValued")
+    assert "raised" in world.outcome.message
+
+
+def test_a_step_ends_at_its_deadline_and_counts_what_is_missing() -> None:
+    config = a_config(deadlines=Deadlines(step=30.0, score=20.0, learn=500.0))
+    world = World(config, some_data(), actors=1)
+    slow = world.actors.popitem()[1]
+    while not any(isinstance(r, Accepted) for r in world.records):
+        world.actors[slow.name] = slow
+        world.one_round()
+        world.actors.clear()
+    world.tick(31.0)
+    world.calm()
+    assert sum(isinstance(r, Abandoned) for r in world.records) > 0
+    assert examine(world.evidence(), complete=False).faults() == {}
+
+
+def test_a_suspended_job_saves_and_begins_nothing_new() -> None:
+    world = World(a_config(steps=4, checkpoint_every=4, work=NO_EVAL), some_data())
+    while not any(isinstance(r, Committed) for r in world.records):
+        world.one_round()
+    world.feed(world.seat, Suspend())
+    for _ in range(20):
+        world.one_round()
+    assert world.seat.planner.suspended
+    assert world.replayed().has_checkpoint(1)
+    assert world.replayed().next_step == 1

@@ -37,7 +37,7 @@ class FaultyWorld(RuleBasedStateMachine):
         supervised=st.sampled_from([False, False, False, True]),
     )
     def begin(self, actors: int, step_seconds: float, supervised: bool) -> None:
-        deadlines = Deadlines(step=step_seconds, score=20.0, learn=2000.0, stall=5000.0)
+        deadlines = Deadlines(step=step_seconds, score=20.0, learn=2000.0)
         work = Sft(batch=2, updates=2) if supervised else GRPO
         self.world = World(a_config(work=work, deadlines=deadlines), some_data(), actors=actors)
         self.hurt = False

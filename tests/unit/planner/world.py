@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ebbtide.errors import Fenced
+from ebbtide.reports import StepReport
 from ebbtide.wire import (
     Beat,
     Epoch,
@@ -23,7 +24,7 @@ from ebbtide.wire import (
     ScoreRequest,
 )
 from services.planner.core.book import Book
-from services.planner.core.config import Data, Grpo, JobConfig
+from services.planner.core.config import Data, Grpo, JobConfig, Sft
 from services.planner.core.effects import (
     LEARNER,
     Acknowledge,
@@ -33,6 +34,7 @@ from services.planner.core.effects import (
     Effect,
     Finish,
     LoadPrompts,
+    Report,
     Send,
     WriteBlob,
 )
@@ -84,6 +86,7 @@ class World:
         self.scoring: list[ScoreRequest] = []
         self.letters: list[Letter] = []
         self.outcome: Finish | None = None
+        self.reports: dict[int, StepReport] = {}
         self.zombies: list[Seat] = []
         self.former: list[ModelActor] = []
         self.actors: dict[str, ModelActor] = {}
@@ -141,7 +144,7 @@ class World:
         judged = isinstance(work, Grpo) and work.evaluation
         book = Book(
             job_uid=UID,
-            rows_per_step=self.config.rows_per_step,
+            rows_per_step=_rows(work),
             threshold=judged.threshold if judged else 1.0,
         )
         for record in self.records:
@@ -184,8 +187,14 @@ class World:
                 self.feed(seat, ManifestCommitted(step, ref_to(path, found)))
             case LoadPrompts():
                 self._load_prompts(seat, effect)
-            case Finish() if seat is self.seat:
-                self.outcome = effect
+            case Report() | Finish() if seat is self.seat:
+                self._note(effect)
+
+    def _note(self, effect: Report | Finish) -> None:
+        if isinstance(effect, Finish):
+            self.outcome = effect
+        else:
+            self.reports[effect.report.step] = effect.report
 
     def _append(self, seat: Seat, record: Record) -> None:
         """A put at the next slot of the chain: an old planner's fails, and it ends."""
@@ -265,7 +274,7 @@ class World:
             if self.outcome:
                 return
             self.one_round()
-        raise AssertionError(f"the job does not end: {self.seat.planner.progress()}")
+        raise AssertionError(f"the job does not end: {self.seat.planner.standing()}")
 
     def one_round(self) -> None:
         """Everything in flight arrives, and everybody works once."""
@@ -287,3 +296,7 @@ class World:
         everybody = [*self.former, *self.actors.values()]
         settled: list[Settled] = [line for actor in everybody for line in actor.settled]
         return Evidence(UID, self.records, settled, self.blobs)
+
+
+def _rows(work: Grpo | Sft) -> int:
+    return work.prompts if isinstance(work, Grpo) else work.batch * work.updates

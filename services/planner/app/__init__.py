@@ -1,0 +1,1 @@
+"""The planner's shell: hears, asks the core, performs its effects in order."""
