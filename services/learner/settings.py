@@ -12,8 +12,8 @@ class LearnerSettings(RoleSettings):
 
     rank: int = Field(default=0, ge=0)
     """This rank, from 0; rank 0 answers the planner."""
-    world_size: int = Field(default=1, ge=1)
-    """Ranks in all."""
+    world_size: int = Field(default=0, ge=0)
+    """Ranks in all; 0: as many as the job's spec says."""
     rendezvous: str = ""
     """Where ranks meet: tcp://host:port of rank 0, or file:///path that no attempt used before;
     may be empty for a single rank."""

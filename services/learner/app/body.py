@@ -67,7 +67,7 @@ async def _life(world: World, process: Process) -> None:
         gang = await lane.run(
             join,
             settings.rank,
-            settings.world_size,
+            settings.world_size or world.spec.learner.ranks,
             settings.rendezvous or f"file://{made}/meeting",
             device=world.spec.learner.device,
             timeout=settings.collective_seconds,
@@ -139,6 +139,9 @@ async def _obey(
 ) -> None:
     """Take orders for ever; an empty one is the sign of life of an idle gang."""
     clerk = _Clerk(world, process, front, rank) if front else None
+    if world.bus:
+        bus = world.bus
+        process.health.require_ready("broker", lambda: "" if bus.connected else "no broker")
     process.health.ready = True
     while True:
         order = await clerk.next_order() if clerk else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import msgspec
@@ -191,6 +192,21 @@ async def test_a_full_disk_is_named_and_the_next_save_works(
     assert "cannot be written" in failed.detail
     rank._staging = tmp_path
     assert (await saved(rank, 1)).policy == policy_of(rank)
+
+
+async def test_a_disk_that_fills_up_while_writing_is_no_harm(rank: Rank, blobs: FakeBlobs) -> None:
+    await learned(rank, blobs)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        failed = await rank.obey(Save(Fence(1, 1), 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert isinstance(failed, Refusal)
+    assert failed.code == "temporary"
+    assert "File too large" in failed.detail
+    await saved(rank, 1)
+    await learned(rank, blobs, step=1)
 
 
 async def test_a_restored_learner_goes_on_bit_for_bit(
