@@ -1,311 +1,494 @@
-"""What an actor answers and does, one event at a time."""
+"""What an actor does about one event."""
 
 from __future__ import annotations
 
 import pytest
 
-from ebbtide.ports import EngineFailed
 from ebbtide.wire import (
     Cut,
-    CutSamples,
-    Dispatch,
     Drain,
-    EngineStats,
     Failed,
     Fence,
     Finished,
-    LoadPolicy,
+    JournalRef,
     Ok,
     Refusal,
-    Settle,
-    Submit,
+    Span,
+    pack_ints,
+    unpack_mask,
 )
 from services.decode.core.messages import (
     Admit,
     CutEngine,
     Fetch,
+    Fetched,
     FetchFailed,
     Gone,
-    Journalled,
     Leave,
     Load,
     LoadFailed,
     PlannerSeen,
     PolicyLoaded,
     Publish,
-    Settled,
     Store,
     Stored,
-    Tick,
     Write,
 )
-from tests.unit.decode.actors import (
-    BLOB,
+from tests.unit.decode.rigs import (
     FENCE,
-    NEW,
-    OLD,
-    Bench,
+    INDEX,
+    NEWER,
+    OTHER,
+    POLICY,
+    THIRD,
+    Rig,
     assign,
-    cut,
-    finish,
+    chunk,
+    hand,
+    has_failed,
+    has_finished,
+    key,
     resumed,
-    text,
     tokens,
+    was_cut,
 )
 
-D0, D1 = assign(0).dispatch, assign(1).dispatch
+# --- intake -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def test_a_submitted_sample_is_read_for_and_then_admitted() -> None:
+    rig, dispatch = Rig(), hand()
+    assert rig.submit(assign(dispatch)) == Ok(1)
+    assert rig.of(Fetch) == [Fetch(assign(dispatch))]
+    rig.tell(Fetched(dispatch, b"prompt", None))
+    assert rig.did == [Admit(assign(dispatch), b"prompt", None)]
 
 
-def _running(bench: Bench, *, resume: int = 0) -> None:
-    bench.command(Submit(FENCE, (assign(0, resume=resume),)))
-    bench.run(D0, resume=resume)
+def test_a_repeated_submit_changes_nothing() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    assert rig.submit(assign(dispatch), assign(dispatch)) == Ok(1)
+    assert len(rig.did) == 1
 
 
-def test_a_submitted_sample_is_fetched_then_given_to_the_engine(bench: Bench) -> None:
-    _running(bench)
-    assert bench.of(Fetch) == [Fetch(assign(0))]
-    assert bench.of(Admit) == [Admit(assign(0), b"prompt", None)]
-    assert bench.running() == {0: 0}
+def test_a_sample_twice_in_one_submit_is_read_once() -> None:
+    rig = Rig()
+    rig.submit(assign(hand()), assign(hand()))
+    assert len(rig.of(Fetch)) == 1
 
 
-def test_a_submit_that_comes_again_changes_nothing(bench: Bench) -> None:
-    _running(bench)
-    assert isinstance(bench.command(Submit(FENCE, (assign(0),))), Ok)
-    assert len(bench.of(Fetch)) == 1
+def test_a_sample_that_was_settled_is_not_run_again() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.finish(dispatch)
+    rig.settle(dispatch)
+    assert rig.submit(assign(dispatch)) == Ok(1)
+    assert (rig.of(Fetch), rig.running()) == ([], {})
 
 
-def test_a_submit_after_the_end_changes_nothing(bench: Bench) -> None:
-    _running(bench)
-    bench.engine(finish(D0, 3))
-    bench.tell(Stored(D0, BLOB))
-    bench.command(Submit(FENCE, (assign(0),)))
-    bench.command(Settle(FENCE, (D0,)))
-    bench.command(Submit(FENCE, (assign(0),)))
-    assert len(bench.of(Fetch)) == 1
-    assert bench.running() == {}
-
-
-def test_a_lower_fence_is_refused_and_named(bench: Bench) -> None:
-    bench.command(Submit(Fence(1, 2), ()))
-    reply = bench.command(Submit(Fence(1, 1), (assign(0),)))
+def test_samples_of_another_policy_are_refused_and_named() -> None:
+    rig = Rig()
+    reply = rig.submit(assign(hand(0)), assign(hand(1), policy=OTHER))
     assert isinstance(reply, Refusal)
-    assert (reply.code, reply.seen) == ("fenced", Fence(1, 2))
-    assert bench.of(Fetch) == []
+    assert (reply.code, reply.dispatches) == ("policy", (hand(1),))
+    assert rig.running() == {}
 
 
-def test_a_higher_fence_is_adopted_with_what_already_runs(bench: Bench) -> None:
-    _running(bench)
-    bench.command(CutSamples(Fence(2, 5), (D0,)))
-    assert bench.of(CutEngine) == [CutEngine(D0)]
-    assert bench.actor.heartbeat(EngineStats()).fence == Fence(2, 5)
-
-
-def test_a_sample_of_another_policy_is_refused(bench: Bench) -> None:
-    reply = bench.command(Submit(FENCE, (assign(0), assign(1, policy=NEW))))
+def test_an_empty_actor_refuses_every_sample() -> None:
+    reply = Rig(empty=True).submit(assign())
     assert isinstance(reply, Refusal)
-    assert (reply.code, reply.dispatches) == ("policy", (D1,))
-    assert bench.running() == {}
+    assert reply.code == "policy"
 
 
-def test_more_than_slots_and_queue_is_refused(bench: Bench) -> None:
-    reply = bench.command(Submit(FENCE, tuple(assign(i) for i in range(9))))
+def test_a_full_actor_refuses_what_is_beyond() -> None:
+    rig = Rig(slots=1, queue=1)
+    rig.submit(assign(hand(0)), assign(hand(1)))
+    reply = rig.submit(assign(hand(2)))
     assert isinstance(reply, Refusal)
-    assert reply.code == "full"
+    assert (reply.code, reply.dispatches) == ("full", (hand(2),))
+    assert rig.submit(assign(hand(1))) == Ok(1)
 
 
-def test_the_fact_follows_the_blob(bench: Bench) -> None:
-    _running(bench)
-    effects = bench.engine(finish(D0, 3))
-    assert [type(effect) for effect in effects] == [Store]
-    assert bench.running() == {0: 0}
-    bench.tell(Stored(D0, BLOB))
-    assert bench.facts() == [Finished(assign(0).key, D0, "a0", OLD, BLOB, 3, "stop")]
-    assert (bench.running(), bench.outbox()) == ({}, [0])
+def test_a_draining_actor_refuses_new_samples_but_knows_its_own() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.tell(Leave())
+    reply = rig.submit(assign(hand(9)), assign(dispatch))
+    assert isinstance(reply, Refusal)
+    assert (reply.code, reply.dispatches) == ("draining", (hand(9),))
+    assert rig.submit(assign(dispatch)) == Ok(1)
 
 
-def test_the_rollout_has_all_that_belongs_together(bench: Bench) -> None:
-    _running(bench)
-    bench.engine(finish(D0, 3))
-    rollout = bench.of(Store)[0].rollout
-    assert (rollout.prompt_tokens, rollout.tokens) == (b"prompt", text(0, 3).tokens)
-    assert (rollout.spans, rollout.action_mask) == (text(0, 3).spans, b"\x01\x01\x01")
-    assert (rollout.finish, rollout.timings.decode, rollout.actor) == ("stop", 0.3, "a0")
+@pytest.mark.parametrize("code", ["prompt", "journal_lost"])
+def test_what_cannot_be_read_fails(code: str) -> None:
+    rig, dispatch = Rig(), hand()
+    rig.submit(assign(dispatch))
+    rig.tell(FetchFailed(dispatch, code, "x" * 9000))
+    assert rig.facts == [Failed(key(dispatch), dispatch, "a", code, "x" * 500)]
 
 
-def test_only_a_settled_fact_is_dropped(bench: Bench) -> None:
-    _running(bench)
-    bench.engine(finish(D0, 3))
-    bench.tell(Stored(D0, BLOB))
-    bench.command(Settle(FENCE, (), (Dispatch(1, 1, 9),)))
-    assert bench.outbox() == [0]
-    bench.command(Settle(FENCE, (D0,)))
-    assert bench.outbox() == []
-    assert bench.of(Settled) == [Settled(bench.facts()[0], "accepted")]
+# --- from tokens to facts -----------------------------------------------------------------------------
 
 
-def test_a_void_fact_is_dropped_and_recorded_as_void(bench: Bench) -> None:
-    _running(bench)
-    bench.engine(EngineFailed(D0, "engine", "why"))
-    bench.command(Settle(FENCE, (), (D0,)))
-    assert [each.verdict for each in bench.of(Settled)] == ["void"]
+def test_tokens_are_journalled_and_shown_once_the_store_has_them() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(tokens(dispatch, 0, 3))
+    assert rig.did == [Write(JournalRef(key(dispatch), dispatch, 3), chunk(0, 3))]
+    assert (rig.running(), rig.actor.unjournalled) == ({0: 0}, 3)
+    rig.journalled(dispatch, 3)
+    assert (rig.running(), rig.actor.unjournalled) == ({0: 3}, 0)
 
 
-def test_unsettled_facts_are_published_again(bench: Bench) -> None:
-    _running(bench)
-    bench.engine(EngineFailed(D0, "engine", "why"))
-    first = len(bench.of(Publish))
-    bench.tell(Tick(), after=1.0)
-    assert len(bench.of(Publish)) == first
-    bench.tell(Tick(), after=1.1)
-    assert bench.of(Publish)[-1].facts == (Failed(assign(0).key, D0, "a0", "engine", "why"),)
-    assert len(bench.of(Publish)) == first + 1
+def test_an_old_acknowledgement_takes_nothing_back() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(tokens(dispatch, 0, 3), tokens(dispatch, 3, 5))
+    rig.journalled(dispatch, 5)
+    rig.journalled(dispatch, 3)
+    assert rig.running() == {0: 5}
 
 
-def test_running_counts_only_what_the_hot_store_has(bench: Bench) -> None:
-    _running(bench)
-    bench.engine(tokens(D0, 0, 5))
-    assert bench.running() == {0: 0}
-    bench.tell(Journalled(((D0, 5),)))
-    assert bench.running() == {0: 5}
+def test_a_resumed_sample_journals_its_beginning_first() -> None:
+    rig, dispatch = Rig(), hand(1)
+    asked = assign(dispatch, resume=JournalRef(key(hand()), hand(), 4))
+    rig.submit(asked)
+    rig.tell(Fetched(dispatch, b"p", resumed(4)))
+    write = Write(JournalRef(key(dispatch), dispatch, 4), chunk(0, 4))
+    assert rig.did == [write, Admit(asked, b"p", resumed(4))]
 
 
-def test_a_resumed_sample_journals_its_prefix_first(bench: Bench) -> None:
-    _running(bench, resume=3)
-    assert [write.chunk for write in bench.of(Write)] == [text(0, 3)]
-    assert bench.of(Admit) == [Admit(assign(0, resume=3), b"prompt", resumed(3))]
+def test_a_finished_sample_is_stored_whole() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(has_finished(dispatch, 5))
+    [store] = rig.of(Store)
+    rollout = store.rollout
+    assert (rollout.key, rollout.dispatch, rollout.actor) == (key(dispatch), dispatch, "a")
+    assert (rollout.prompt_tokens, rollout.tokens) == (pack_ints([7]), chunk(0, 5).tokens)
+    assert list(unpack_mask(rollout.action_mask)) == [1] * 5
+    assert (rollout.spans, rollout.finish) == ((Span(0, 5, POLICY),), "stop")
 
 
-def test_a_lost_journal_is_a_failure_of_its_own(bench: Bench) -> None:
-    bench.command(Submit(FENCE, (assign(0, resume=3),)))
-    bench.tell(FetchFailed(D0, "journal_lost", "gone"))
-    assert bench.facts() == [Failed(assign(0).key, D0, "a0", "journal_lost", "gone")]
+def test_the_fact_follows_the_stored_rollout() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(has_finished(dispatch, 5))
+    assert (rig.facts, rig.running()) == ([], {0: 0})
+    ref = INDEX
+    rig.tell(Stored(dispatch, ref))
+    assert rig.facts == [Finished(key(dispatch), dispatch, "a", POLICY, ref, 5, "stop")]
+    assert (rig.running(), rig.beat().outbox) == ({}, (dispatch,))
 
 
-def test_a_cut_is_told_once_its_journal_is_complete(bench: Bench) -> None:
-    _running(bench)
-    bench.command(CutSamples(FENCE, (D0,)))
-    bench.engine(cut(D0, 4))
-    assert bench.facts() == []
-    bench.tell(Journalled(((D0, 4),)))
-    [fact] = bench.facts()
-    assert isinstance(fact, Cut)
-    assert fact.journal is not None
-    assert (fact.n_tokens, fact.journal.n_tokens) == (4, 4)
+def test_the_fact_names_the_policy_that_the_engine_stamped() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(has_finished(dispatch, 5, policy=OTHER))
+    rig.tell(Stored(dispatch, INDEX))
+    [fact] = rig.facts
+    assert isinstance(fact, Finished)
+    assert fact.policy == OTHER
 
 
-def test_a_cut_writes_its_journal_whole(bench: Bench) -> None:
-    _running(bench)
-    bench.engine(tokens(D0, 0, 2))
-    bench.command(CutSamples(FENCE, (D0,)))
-    bench.engine(cut(D0, 4))
-    assert bench.of(Write)[-1].chunk == text(0, 4)
+def test_a_failure_of_the_engine_is_told() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(has_failed(dispatch))
+    assert rig.facts == [Failed(key(dispatch), dispatch, "a", "engine", "why")]
 
 
-def test_a_cut_does_not_wait_for_ever_for_the_hot_store(bench: Bench) -> None:
-    _running(bench)
-    bench.engine(tokens(D0, 0, 2))
-    bench.tell(Journalled(((D0, 2),)))
-    bench.command(CutSamples(FENCE, (D0,)))
-    bench.engine(cut(D0, 4))
-    bench.tell(Tick(), after=10.0)
-    [fact] = bench.facts()
-    assert isinstance(fact, Cut)
-    assert fact.n_tokens == 2
+def test_events_of_strangers_change_nothing() -> None:
+    rig = Rig()
+    rig.happen(tokens(hand(9), 0, 3), was_cut(hand(9), 3), has_finished(hand(9), 3))
+    rig.tell(Stored(hand(9), INDEX))
+    rig.journalled(hand(9), 3)
+    assert (rig.did, rig.running()) == ([], {})
 
 
-def test_a_cut_before_any_token_has_no_journal(bench: Bench) -> None:
-    bench.command(Submit(FENCE, (assign(0),)))
-    bench.command(CutSamples(FENCE, (D0,)))
-    assert bench.facts() == [Cut(assign(0).key, D0, "a0", None, 0)]
-    bench.run(D0)
-    assert bench.of(Admit) == []
+# --- cuts ---------------------------------------------------------------------------------------------
 
 
-def test_a_cut_that_meets_a_finish_answers_finished(bench: Bench) -> None:
-    _running(bench)
-    bench.command(CutSamples(FENCE, (D0,)))
-    bench.engine(finish(D0, 3))
-    bench.command(CutSamples(FENCE, (D0,)))
-    bench.tell(Stored(D0, BLOB))
-    assert [type(fact) for fact in bench.facts()] == [Finished]
+def test_a_cut_waits_for_the_journal() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(tokens(dispatch, 0, 3))
+    rig.cut(dispatch)
+    assert rig.of(CutEngine) == [CutEngine(dispatch)]
+    rig.happen(was_cut(dispatch, 5))
+    rig.journalled(dispatch, 3)
+    assert rig.facts == []
+    rig.journalled(dispatch, 5)
+    ref = JournalRef(key(dispatch), dispatch, 5)
+    assert rig.facts == [Cut(key(dispatch), dispatch, "a", ref, 5)]
 
 
-def test_a_cut_of_what_is_not_here_is_fine(bench: Bench) -> None:
-    assert isinstance(bench.command(CutSamples(FENCE, (D0,))), Ok)
-    assert bench.done[1:] == []
+def test_a_cut_writes_its_journal_again_from_the_first_token() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(tokens(dispatch, 0, 3), was_cut(dispatch, 5))
+    assert [effect.chunk for effect in rig.of(Write)] == [chunk(0, 3), chunk(0, 5)]
 
 
-def test_loading_waits_until_nothing_runs(bench: Bench) -> None:
-    _running(bench)
-    bench.command(LoadPolicy(FENCE, NEW, BLOB))
-    assert bench.of(CutEngine) == [CutEngine(D0)]
-    assert bench.of(Load) == []
-    bench.engine(cut(D0, 0))
-    assert bench.of(Load) == [Load(NEW, BLOB)]
-    assert (bench.actor.state, bench.actor.policy) == ("loading", None)
-    bench.tell(PolicyLoaded(NEW))
-    assert (bench.actor.state, bench.actor.policy) == ("serving", NEW)
+def test_a_cut_hands_over_what_is_journalled_when_the_store_stays_away() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(tokens(dispatch, 0, 3))
+    rig.journalled(dispatch, 3)
+    rig.cut(dispatch)
+    rig.happen(was_cut(dispatch, 5))
+    rig.wait(9.9)
+    assert rig.facts == []
+    rig.wait(0.2)
+    ref = JournalRef(key(dispatch), dispatch, 3)
+    assert rig.facts == [Cut(key(dispatch), dispatch, "a", ref, 3)]
 
 
-def test_a_policy_that_is_held_is_not_loaded_again(bench: Bench) -> None:
-    bench.command(LoadPolicy(FENCE, OLD, BLOB))
-    assert bench.of(Load) == []
+def test_a_cut_that_meets_the_finish_answers_finished() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.cut(dispatch)
+    rig.finish(dispatch)
+    assert [type(fact) for fact in rig.facts] == [Finished]
 
 
-def test_after_a_failed_load_nothing_is_served_and_it_may_be_tried_again() -> None:
-    bench = Bench(holding=None)
-    bench.command(LoadPolicy(FENCE, NEW, BLOB))
-    bench.tell(LoadFailed(NEW))
-    assert bench.actor.state == "empty"
-    assert isinstance(bench.command(Submit(FENCE, (assign(0, policy=NEW),))), Refusal)
-    bench.command(LoadPolicy(FENCE, NEW, BLOB))
-    assert len(bench.of(Load)) == 2
+def test_what_is_being_stored_cannot_be_cut() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.happen(has_finished(dispatch, 3))
+    rig.cut(dispatch)
+    assert (rig.of(CutEngine), rig.facts) == ([], [])
 
 
-@pytest.mark.parametrize("by", [Leave(), Drain(FENCE)], ids=["sigterm", "command"])
-def test_a_draining_actor_leaves_with_an_empty_outbox(bench: Bench, by: Leave | Drain) -> None:
-    _running(bench)
-    if isinstance(by, Leave):
-        bench.tell(by)
-    else:
-        bench.command(by)
-    assert bench.of(CutEngine) == [CutEngine(D0)]
-    bench.engine(cut(D0, 0))
-    assert bench.of(Gone) == []
-    bench.command(Settle(FENCE, (D0,)))
-    assert bench.of(Gone) == [Gone(orphaned=False)]
+def test_a_cut_before_admission_never_reaches_the_engine() -> None:
+    rig, dispatch = Rig(), hand()
+    rig.submit(assign(dispatch))
+    rig.cut(dispatch)
+    assert rig.facts == [Cut(key(dispatch), dispatch, "a", None, 0)]
+    rig.tell(Fetched(dispatch, b"p", None))
+    assert rig.did == []
 
 
-def test_a_draining_actor_takes_nothing_more(bench: Bench) -> None:
-    _running(bench)
-    bench.tell(Leave())
-    reply = bench.command(Submit(FENCE, (assign(1),)))
+def test_a_repeated_cut_is_passed_on_once() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.cut(dispatch)
+    assert rig.cut(dispatch, dispatch) == Ok(1)
+    assert rig.of(CutEngine) == []
+
+
+def test_a_source_never_resumes_what_it_cut() -> None:
+    rig, dispatch = Rig(), hand()
+    rig.submit(assign(dispatch))
+    rig.cut(dispatch)
+    rig.submit(assign(dispatch))
+    assert rig.of(Fetch) == []
+
+
+# --- facts until they are settled ---------------------------------------------------------------------
+
+
+def test_facts_are_published_again_until_settled() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.finish(dispatch)
+    [fact] = rig.facts
+    rig.wait(2.0)
+    assert rig.did == [Publish((fact,), again=True)]
+    rig.wait(1.9)
+    assert rig.did == []
+    rig.settle(dispatch)
+    assert (rig.settled, rig.wait(2.0)) == ([(0, "accepted")], [])
+
+
+def test_a_void_fact_is_dropped_too() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.finish(dispatch)
+    rig.settle(void=(dispatch, hand(9)))
+    assert (rig.settled, rig.beat().outbox) == ([(0, "void")], ())
+
+
+def test_settling_what_still_runs_does_not_end_it() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.settle(dispatch)
+    assert (rig.settled, rig.running()) == ([], {0: 0})
+
+
+# --- fences -------------------------------------------------------------------------------------------
+
+
+def test_a_lower_fence_is_refused_and_changes_nothing() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.tell(PlannerSeen(NEWER))
+    for refuse in (rig.cut, rig.settle):
+        reply = refuse(dispatch)
+        assert isinstance(reply, Refusal)
+        assert (reply.code, reply.seen, len(rig.did)) == ("fenced", NEWER, 1)
+    assert rig.running() == {0: 0}
+
+
+def test_an_attempt_counts_more_than_an_epoch() -> None:
+    rig = Rig()
+    rig.tell(PlannerSeen(Fence(2, 1)))
+    assert isinstance(rig.load(OTHER, fence=Fence(1, 9)), Refusal)
+
+
+def test_samples_of_an_earlier_epoch_run_on_under_a_new_planner() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.submit(assign(hand(5, epoch=2)), fence=NEWER)
+    assert (rig.running(), rig.beat().fence) == ({0: 0, 5: 0}, NEWER)
+    rig.finish(dispatch)
+    assert len(rig.facts) == 1
+
+
+# --- policies -----------------------------------------------------------------------------------------
+
+
+def test_a_policy_is_loaded_at_once_when_nothing_is_held() -> None:
+    rig = Rig(empty=True)
+    assert rig.load(POLICY) == Ok(1)
+    assert rig.of(Load) == [Load(POLICY, INDEX)]
+    assert rig.beat().state == "loading"
+    rig.tell(PolicyLoaded(POLICY))
+    beat = rig.beat()
+    assert (beat.state, beat.policy) == ("serving", POLICY)
+
+
+def test_a_policy_that_is_held_is_not_loaded_again() -> None:
+    rig = Rig()
+    assert rig.load(POLICY) == Ok(1)
+    assert rig.of(Load) == []
+
+
+def test_a_load_cuts_what_runs_and_waits_for_it() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.load(OTHER)
+    assert (rig.of(CutEngine), rig.of(Load)) == ([CutEngine(dispatch)], [])
+    rig.happen(was_cut(dispatch, 0))
+    assert [type(fact) for fact in rig.facts] == [Cut]
+    assert rig.of(Load) == [Load(OTHER, INDEX)]
+
+
+def test_the_old_policy_takes_nothing_in_while_another_waits() -> None:
+    rig = Rig()
+    rig.run()
+    rig.load(OTHER)
+    for policy in (POLICY, OTHER):
+        reply = rig.submit(assign(hand(1), policy=policy))
+        assert isinstance(reply, Refusal)
+        assert reply.code == "policy"
+
+
+def test_of_several_policies_the_last_is_loaded() -> None:
+    rig = Rig(empty=True)
+    rig.load(POLICY)
+    rig.load(OTHER)
+    rig.load(THIRD)
+    rig.tell(PolicyLoaded(POLICY))
+    assert rig.of(Load) == [Load(THIRD, INDEX)]
+
+
+def test_a_policy_wanted_again_before_it_went_stays() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.load(OTHER)
+    rig.load(POLICY)
+    rig.happen(was_cut(dispatch, 0))
+    assert (rig.of(Load), rig.beat().state) == ([], "serving")
+
+
+def test_a_failed_load_leaves_the_actor_empty_and_willing() -> None:
+    rig = Rig()
+    rig.load(OTHER)
+    rig.tell(LoadFailed(OTHER))
+    beat = rig.beat()
+    assert (beat.state, beat.policy) == ("empty", None)
+    rig.load(OTHER)
+    assert rig.of(Load) == [Load(OTHER, INDEX)]
+
+
+@pytest.mark.parametrize("late", [PolicyLoaded(POLICY), LoadFailed(POLICY)])
+def test_late_news_of_an_earlier_load_changes_nothing(late: PolicyLoaded | LoadFailed) -> None:
+    rig = Rig()
+    rig.load(OTHER)
+    rig.tell(late)
+    beat = rig.beat()
+    assert (beat.state, beat.policy) == ("loading", None)
+
+
+# --- leaving ------------------------------------------------------------------------------------------
+
+
+def test_an_idle_actor_leaves_at_once() -> None:
+    rig = Rig()
+    assert rig.command(Drain(FENCE)) == Ok(1)
+    assert rig.of(Gone) == [Gone(orphaned=False)]
+
+
+def test_an_actor_leaves_with_empty_hands_and_an_empty_outbox() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.tell(Leave())
+    assert (rig.of(CutEngine), rig.beat().state) == ([CutEngine(dispatch)], "draining")
+    rig.happen(was_cut(dispatch, 0))
+    assert (len(rig.facts), rig.of(Gone)) == (1, [])
+    rig.settle(void=(dispatch,))
+    assert rig.of(Gone) == [Gone(orphaned=False)]
+
+
+def test_an_actor_leaves_once() -> None:
+    rig = Rig()
+    rig.tell(Leave())
+    rig.tell(Leave())
+    assert rig.of(Gone) == []
+
+
+def test_a_draining_actor_loads_nothing() -> None:
+    rig = Rig()
+    dispatch = rig.run()
+    rig.tell(Leave())
+    reply = rig.load(OTHER)
     assert isinstance(reply, Refusal)
     assert reply.code == "draining"
+    rig.happen(was_cut(dispatch, 0))
+    assert rig.of(Load) == []
 
 
-def test_an_idle_actor_leaves_at_once(bench: Bench) -> None:
-    assert bench.tell(Leave()) == [Gone(orphaned=False)]
+def test_an_actor_without_a_planner_ends() -> None:
+    rig = Rig()
+    rig.run()
+    rig.wait(59.9)
+    assert rig.of(Gone) == []
+    rig.wait(0.2)
+    assert rig.of(Gone) == [Gone(orphaned=True)]
+    assert isinstance(rig.submit(assign(hand(1))), Refusal)
 
 
-def test_an_actor_that_hears_no_planner_ends(bench: Bench) -> None:
-    bench.tell(Tick(), after=599.0)
-    bench.tell(PlannerSeen(FENCE))
-    bench.tell(Tick(), after=599.0)
-    assert bench.of(Gone) == []
-    bench.tell(PlannerSeen(Fence(0, 9)), after=1.0)
-    bench.tell(Tick())
-    assert bench.of(Gone) == [Gone(orphaned=True)]
+@pytest.mark.parametrize(("fence", "lives"), [(FENCE, True), (NEWER, True), (Fence(0, 9), False)])
+def test_a_planner_is_heard_unless_it_is_an_old_one(fence: Fence, *, lives: bool) -> None:
+    rig = Rig()
+    rig.now = 40.0
+    rig.tell(PlannerSeen(fence))
+    rig.wait(40.0)
+    assert (rig.of(Gone) == []) is lives
 
 
-def test_heartbeats_number_themselves_and_a_reply_names_the_next() -> None:
-    bench = Bench()
-    first = bench.actor.heartbeat(EngineStats()).number
-    reply = bench.command(Submit(FENCE, (assign(0),)))
-    assert reply == Ok(as_of=first + 1)
-    assert bench.actor.heartbeat(EngineStats()).number == first + 1
+def test_a_fenced_command_is_no_sign_of_a_planner() -> None:
+    rig = Rig()
+    rig.tell(PlannerSeen(NEWER))
+    rig.now = 40.0
+    rig.cut(hand())
+    rig.wait(40.0)
+    assert rig.of(Gone) == [Gone(orphaned=True)]
+
+
+def test_a_reply_names_the_first_heartbeat_that_shows_the_effect() -> None:
+    rig = Rig()
+    rig.beat()
+    reply = rig.submit(assign())
+    assert reply == Ok(rig.beat().number)
