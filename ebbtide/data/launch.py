@@ -11,7 +11,7 @@ import msgspec
 
 from ebbtide.data.outcome import Outcome, Prepared, Rejected
 from ebbtide.errors import DeadlineExceeded, Permanent, Refused, Temporary
-from ebbtide.runtime import EXIT_TEMPORARY
+from ebbtide.exits import EXIT_TEMPORARY
 
 _MODULE = ("-m", "ebbtide.data.prepare")
 

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import msgspec
 from pydantic import ValidationError
 
-from ebbtide import runtime
+from ebbtide import exits
 from ebbtide.adapters.blobs import open_blobs
 from ebbtide.data import chunks, tokenizers
 from ebbtide.data.outcome import Outcome, Prepared, Rejected
@@ -171,13 +171,13 @@ def main(argv: Sequence[str]) -> int:
         outcome = asyncio.run(_answer(given.blobs, sys.stdin.buffer.read()))
     except EbbtideError as error:
         sys.stderr.write(f"error: {error}\n")
-        return runtime.EXIT_TEMPORARY if isinstance(error, Temporary) else runtime.EXIT_PERMANENT
+        return exits.EXIT_TEMPORARY if isinstance(error, Temporary) else exits.EXIT_PERMANENT
     with os.fdopen(answers, "wb") as out:
         out.write(msgspec.json.encode(outcome) + b"\n")
     if isinstance(outcome, Prepared):
-        return runtime.EXIT_OK
+        return exits.EXIT_OK
     sys.stderr.write(f"error: {outcome.field}: {outcome.detail}\n")
-    return runtime.EXIT_REFUSED
+    return exits.EXIT_REFUSED
 
 
 if __name__ == "__main__":
