@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.stack import ROOT, environment
 from ebbtide import ledger, paths
-from ebbtide.demo import items
 from ebbtide.wire import Accepted
-
-PROMPTS = 4096
 
 
 def reversal(folder: Path) -> tuple[Path, Path]:
-    """The model's folder, and a JSONL file of prompts with their answers."""
-    from ebbtide.demo import warm  # noqa: PLC0415 - it may train for minutes
+    """The model's folder, and a JSONL file of prompts with their answers.
 
-    prompts = folder / "prompts.jsonl"
-    rows = items.items(seed=7, part=1, count=PROMPTS)
-    lines = [{"prompt": row["question"], "answer": row["answer"]} for row in rows]
-    prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return warm.model(), prompts
+    They come from the demonstration, which keeps its warm-started model in the user's cache;
+    the first time this takes as long as the warm start.
+    """
+    out = folder / "demo"
+    subprocess.run(
+        [sys.executable, "-m", "ebbtide.demo", "--steps", "1", "--out", str(out)],
+        check=True,
+        cwd=ROOT,
+        env=environment(),
+        stdout=sys.stderr,
+    )
+    material = (out / "material").resolve()
+    return material / "model", material / "prompts.jsonl"
 
 
 def lengths(blobs: Path, job_uid: str) -> Sequence[int]:

@@ -124,7 +124,7 @@ def spec(model: Path, prompts: Path) -> Mapping[str, Any]:
             "beta2": 0.99,
         },
         "reward": {"components": [exact]},
-        "decode": {"replicas": CORES, "threads": 1},
+        "decode": {"replicas": CORES, "slots": PROMPTS * GROUP // CORES, "threads": 1},
         "learner": {"ranks": CORES, "threads": 1, "device": "cpu"},
         "checkpoint": {"everySteps": 1000},
     }

@@ -118,7 +118,8 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.set_flush_denormal(True)
-    rows = [json.loads(line) for line in args.prompts.read_text().splitlines()]
+    lines = [json.loads(line) for line in args.prompts.read_text().splitlines()]
+    rows = [{"prompt": line["prompt"], "answer": line["answer"]} for line in lines]
     reward, watch = ExactMatch(), Stopwatch()
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32),
