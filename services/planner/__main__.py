@@ -1,4 +1,4 @@
-"""Runs a planner: `python -m services.planner`."""
+"""Runs a job's planner: `python -m services.planner`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,16 @@ def main() -> int:
     except Refused as error:
         log.error("settings refused", why=error.detail)  # noqa: TRY400 - it names the fix
         return EXIT_REFUSED
-    log = logs.setup(settings.log_level, role="planner", job=settings.job, pod=settings.pod)
-    from services.planner.app.body import body  # noqa: PLC0415 - settings are checked first
+    log = logs.setup(
+        settings.log_level,
+        role="planner",
+        job=settings.job,
+        attempt=settings.attempt,
+        pod=settings.pod,
+    )
+    from services.planner.app.body import body, relax_gc  # noqa: PLC0415 - settings first
 
+    relax_gc()
     return run(body(settings=settings), settings=settings, registry=new_registry(), log=log)
 
 

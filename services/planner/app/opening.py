@@ -6,7 +6,7 @@ from ebbtide.ledger import Ledger
 from ebbtide.wire import Ref
 from services.planner.app.world import World
 from services.planner.core.book import Book
-from services.planner.core.config import pass_threshold, rows_per_step
+from services.planner.core.config import rows_per_step
 
 
 async def take_over(world: World) -> tuple[Ledger, Book]:
@@ -15,7 +15,7 @@ async def take_over(world: World) -> tuple[Ledger, Book]:
     book = Book(
         job_uid=settings.job_uid,
         rows_per_step=rows_per_step(world.spec),
-        threshold=pass_threshold(world.spec),
+        threshold=world.spec.evaluation.pass_threshold,
     )
     ledger = Ledger(blobs=world.blobs, clock=world.clock, uid=settings.job_uid, writer=world.writer)
 

@@ -1,183 +1,161 @@
-"""The planner's shell: receive, ask the core, perform the effects, record."""
+"""One planner's life: take over, find the data, run the core until the job ends or it must go."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
-import msgspec
-
-from ebbtide import labels, streams
-from ebbtide.errors import Conflict, Temporary
-from ebbtide.ledger import Ledger
-from ebbtide.ports import Consumer, Delivery, Resource
+from ebbtide.errors import Conflict, NotFound, Refused, Temporary
 from ebbtide.runtime import Process
-from ebbtide.wire import Beat, Fact, Fence, PlannerBeat, decode, encode
-from services.planner.app.herald import Herald
-from services.planner.app.office import Office
+from ebbtide.wire import Fence
+from services.planner.app.data import find_data
+from services.planner.app.ears import Ears, say_alive
+from services.planner.app.errands import Errands
+from services.planner.app.metrics import PlannerMetrics
+from services.planner.app.notice import Notice
+from services.planner.app.opening import take_over
+from services.planner.app.performer import Performer
 from services.planner.app.world import World
-from services.planner.core.book import Book
-from services.planner.core.config import Data, JobConfig
-from services.planner.core.events import Event, Facts, Heard, PodsGone, Suspend, Tick
+from services.planner.core.config import Data, Patience, configure
+from services.planner.core.events import Event, Suspend
 from services.planner.core.planner import Planner
 
-_FETCH = 1024
-_FETCH_SECONDS = 0.5
-_BEAT_SECONDS = 1.0
-_RETRY_SECONDS = 0.5
+_SETTLE_SECONDS = 5.0
+_MARGIN_SECONDS = 3.0
+_POLL_SECONDS = 0.05
 
 
-async def claim(world: World, config: JobConfig, book: Book) -> Ledger:
-    """Replay the ledger into `book` and claim the next epoch; raises Fenced if it is another's."""
-    settings = world.settings
-    ledger = Ledger(
-        blobs=world.blobs,
+async def live(world: World, process: Process) -> None:
+    """Run until the job has an outcome, or the process drains. Raises Fenced when superseded."""
+    log, settings = process.log, world.settings
+    ledger, book = await take_over(world)
+    fence = Fence(ledger.epoch.attempt, ledger.epoch.n)
+    log.info("took over", epoch=fence.planner_epoch, step=book.next_step, parent=book.parent)
+    process.spawn(say_alive(world, fence), name="alive")
+    notice = Notice(world=world, log=log)
+    data = await _data(world, process, notice)
+    if data is None:
+        return
+    patience = Patience(lease=settings.lease_seconds, join=settings.join_seconds)
+    config = configure(world.spec, job_uid=settings.job_uid, data=data, patience=patience)
+    now = world.clock.now()
+    planner = Planner(config=config, data=data, book=book, pod=settings.pod, now=now)
+    metrics = PlannerMetrics(process.registry)
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    errands = Errands(world=world, fence=fence, post=events.put_nowait, log=log)
+    performer = Performer(
+        ledger=ledger,
+        errands=errands,
         clock=world.clock,
-        uid=config.job_uid,
-        writer=secrets.token_bytes(16),
+        gather=settings.gather_seconds,
+        metrics=metrics,
+        log=log,
     )
-    await ledger.take_over(
-        book.apply,
-        attempt=settings.attempt,
-        parent=lambda: book.newest_checkpoint() if settings.attempt > book.attempt else book.parent,
+    shell = Shell(
+        world=world,
+        process=process,
+        planner=planner,
+        performer=performer,
+        metrics=metrics,
+        events=events,
     )
-    world.log.info("epoch claimed", epoch=book.epoch, attempt=book.attempt, step=book.next_step)
-    return ledger
+    ears = Ears(world=world, fence=fence, errands=errands, post=events.put_nowait, log=log)
+    shell.spawn(ears, notice)
+    process.health.ready = True
+    await shell.end(notice)
+
+
+async def _data(world: World, process: Process, notice: Notice) -> Data | None:
+    """The data, or None if the process must go before they are there."""
+    with suppress(Temporary, Conflict, NotFound):  # it is news, and no more
+        await notice.preparing()
+    finding = asyncio.ensure_future(find_data(world, process.log))
+    leaving = asyncio.ensure_future(process.drain.wait())
+    ends: set[asyncio.Future[Any]] = {finding, leaving}
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        return finding.result() if finding.done() else None
+    except Refused as refused:
+        await notice.refuse(f"{refused.field}: {refused.detail}".strip(": "))
+        raise
+    finally:
+        leaving.cancel()
+        finding.cancel()
+        await asyncio.wait({finding})  # it ends its child process before we go
 
 
 class Shell:
-    """One planner that holds an epoch. `run` returns when the job has ended or is suspended."""
+    """The loop: an event, a step of the core, its effects to the performer."""
 
     def __init__(
         self,
         *,
         world: World,
         process: Process,
-        config: JobConfig,
-        data: Data,
-        book: Book,
-        ledger: Ledger,
-        consumer: Consumer,
+        planner: Planner,
+        performer: Performer,
+        metrics: PlannerMetrics,
+        events: asyncio.Queue[Event],
     ) -> None:
-        self._world, self._process, self._consumer = world, process, consumer
-        self._planner = Planner(
-            config=config, data=data, book=book, pod=world.settings.pod, now=world.clock.now()
-        )
-        self._office = Office(
-            world=world, ledger=ledger, consumer=consumer, post=self.post, spawn=self._spawn
-        )
-        self._herald = Herald(world=world, planner=self._planner)
-        self._fence = Fence(book.attempt, book.epoch)
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._world, self._process, self._planner = world, process, planner
+        self._performer, self._metrics, self._events = performer, metrics, events
 
-    async def run(self) -> None:
-        """Drive the job. Raises Fenced when another planner has taken over."""
-        for name, work in (
-            ("office", self._office.run()),
-            ("facts", self._hear_facts()),
-            ("beats", self._hear_beats()),
-            ("ticks", self._tick()),
-            ("sign of life", self._beat()),
-            ("status", self._herald.run()),
-            ("pods", self._watch_pods()),
-        ):
+    def spawn(self, ears: Ears, notice: Notice) -> None:
+        """Begin everything that runs beside; what raises, ends the process."""
+        works = {
+            "core": self._think(),
+            "effects": self._performer.run(),
+            "beats": ears.hear_beats(),
+            "facts": ears.hear_facts(),
+            "time": ears.hear_time(),
+            "metrics": self._count(),
+        }
+        if self._world.cluster is not None:
+            works["pods"] = ears.hear_pods(self._world.cluster)
+            works["status"] = notice.keep(self._planner)
+        for name, work in works.items():
             self._process.spawn(work, name=name)
-        self._process.health.ready = True
-        finished = asyncio.create_task(self._office.finished(), name="finish")
-        left = asyncio.create_task(self._leave(), name="leave")
-        await asyncio.wait({finished, left, self._failed}, return_when=asyncio.FIRST_COMPLETED)
-        finished.cancel()
-        left.cancel()
-        if self._failed.done():
-            self._failed.result()
-        if self._planner.ended:
-            await self._herald.tell_outcome()
-        else:
-            await self._office.drained()
-            await self._herald.tell()
 
-    def post(self, event: Event) -> None:
-        """Have the core take `event` in; what it asks for is performed in order."""
+    async def end(self, notice: Notice) -> None:
+        """Wait for the outcome, or for the word to go; leave everything durable."""
+        finished = self._performer.finished
+        drained = asyncio.ensure_future(self._process.drain.wait())
+        ends: set[asyncio.Future[Any]] = {finished, drained}
         try:
-            self._office.take(self._planner.step(event, self._world.clock.now()))
-        except Exception as error:  # noqa: BLE001 - whoever posted must not swallow it
-            if not self._failed.done():
-                self._failed.set_exception(error)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            drained.cancel()
+        if not finished.done():
+            await self._suspend()
+        # Reports and settlements first: after the outcome the operator frees everything.
+        await self._performer.settle(_SETTLE_SECONDS)
+        if finished.done():
+            await notice.last(self._planner)
+            outcome = finished.result()
+            self._process.log.info(
+                "job ended", outcome=outcome.outcome, reason=outcome.reason, why=outcome.message
+            )
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
-        return self._process.spawn(work, name=name)
+    async def _suspend(self) -> None:
+        """Save what the job wants saved, as long as there is time."""
+        self._events.put_nowait(Suspend())
+        until = self._world.clock.now() + self._world.settings.grace_seconds - _MARGIN_SECONDS
+        while self._world.clock.now() < until and not self._performer.finished.done():
+            await self._world.clock.sleep(_POLL_SECONDS)
+            if self._planner.suspended and self._events.empty() and self._performer.idle:
+                break
+        self._process.log.info("leaving", suspended=self._planner.suspended)
 
-    async def _leave(self) -> None:
-        """On notice, begin nothing new; return once all that should last is saved."""
-        await self._process.drain.wait()
-        self.post(Suspend())
-        while not self._planner.suspended:
-            await self._world.clock.sleep(self._world.settings.tick_seconds)
-
-    # --- what happens -----------------------------------------------------------------------------
-
-    async def _hear_facts(self) -> None:
+    async def _think(self) -> None:
+        clock = self._world.clock
         while True:
-            deliveries = await self._consumer.fetch(_FETCH, _FETCH_SECONDS)
-            if deliveries:
-                self._facts(deliveries)
+            event = await self._events.get()
+            began = clock.now()
+            self._performer.add(self._planner.step(event, began))
+            self._metrics.stepped(type(event).__name__, clock.now() - began)
 
-    def _facts(self, deliveries: Sequence[Delivery]) -> None:
-        tokens = self._office.keep(deliveries)
-        arrived = []
-        for token, delivery in zip(tokens, deliveries, strict=True):
-            try:
-                arrived.append((token, decode(delivery.data, Fact)))  # type: ignore[arg-type]
-            except msgspec.DecodeError as error:
-                self._world.log.error("a fact that is none", why=str(error))  # noqa: TRY400
-        self.post(Facts(tuple(arrived)))  # type: ignore[arg-type]
-
-    async def _hear_beats(self) -> None:
-        uid = self._world.settings.job_uid
-        async with self._world.bus.beats(streams.beats(uid)) as beats:
-            async for data in beats:
-                try:
-                    self.post(Heard(decode(data, Beat)))  # type: ignore[arg-type]
-                except msgspec.DecodeError as error:
-                    self._world.log.warning("a beat that is none", why=str(error))
-
-    async def _tick(self) -> None:
+    async def _count(self) -> None:
         while True:
-            await self._world.clock.sleep(self._world.settings.tick_seconds)
-            self.post(Tick())
-
-    async def _beat(self) -> None:
-        subject = streams.planner(self._world.settings.job_uid)
-        while True:
-            await self._world.bus.beat(subject, encode(PlannerBeat(self._fence)))
-            await self._world.clock.sleep(_BEAT_SECONDS)
-
-    async def _watch_pods(self) -> None:
-        """Actors whose pods have ended need no lease to lapse."""
-        cluster, settings = self._world.cluster, self._world.settings
-        if cluster is None:
-            return
-        while True:
-            try:
-                pods, version = await cluster.list("Pod", settings.namespace)
-                self._mourn(pods)
-                async for change in cluster.watch(["Pod"], settings.namespace, version):
-                    if change.type != "BOOKMARK":
-                        self._mourn([change.resource])
-            except (Conflict, Temporary) as error:
-                self._world.log.info("watching pods again", why=str(error))
-                await self._world.clock.sleep(_RETRY_SECONDS)
-
-    def _mourn(self, pods: Sequence[Resource]) -> None:
-        uid = self._world.settings.job_uid
-        ended = tuple(
-            pod.metadata.name
-            for pod in pods
-            if pod.metadata.labels.get(labels.JOB_UID) == uid
-            and pod.metadata.labels.get(labels.ROLE) == "decode"
-            and pod.status.get("phase") in ("Succeeded", "Failed")
-        )
-        if ended:
-            self.post(PodsGone(ended))
+            self._metrics.stands(self._planner.standing())
+            await self._world.clock.sleep(self._world.settings.status_seconds)

@@ -130,11 +130,6 @@ def rows_per_step(spec: RLHFJobSpec) -> int:
     return spec.training.prompts_per_step
 
 
-def pass_threshold(spec: RLHFJobSpec) -> float:
-    """An evaluation sample passes at this reward or above."""
-    return spec.evaluation.pass_threshold
-
-
 def configure(
     spec: RLHFJobSpec, *, job_uid: str, data: Data, patience: Patience | None = None
 ) -> JobConfig:
