@@ -284,8 +284,8 @@ class Actor:
     def _write(self, held: Held, chunk: Journal) -> None:
         n = journals.length(chunk)
         if n:
-            held.written = chunk.start + n
-            ref = JournalRef(held.assign.key, held.assign.dispatch, held.written)
+            held.written = max(held.written, chunk.start + n)
+            ref = JournalRef(held.assign.key, held.assign.dispatch, chunk.start + n)
             self._do(Write(ref, chunk))
 
     def _journalled(self, event: Journalled) -> None:

@@ -1,151 +1,212 @@
-"""Laws of an actor under any order of commands, answers, draws and repetitions."""
+"""The actor's laws under any order, loss and repetition of what it is told.
+
+The laws themselves are asserted by `tests.unit.decode.world.World` after each event.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from random import Random
-
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from ebbtide.wire import (
-    Cut,
+    ActorCommand,
     CutSamples,
     Dispatch,
-    Failed,
+    Drain,
     Fence,
-    Finished,
     LoadPolicy,
     Ok,
+    PolicyRef,
+    Refusal,
     Settle,
     Submit,
 )
-from services.decode.core.messages import Leave, Publish, Terminal, Tick
-from tests.unit.decode.actors import BLOB, NEW, OLD, Bench, World, assign
+from services.decode.core.messages import (
+    Commanded,
+    Fetched,
+    FetchFailed,
+    Leave,
+    PlannerSeen,
+    Reply,
+    Tick,
+)
+from tests.unit.decode.rigs import INDEX, OTHER, POLICY, assign, hand, resumed
+from tests.unit.decode.world import World
 
-SAMPLES = 8
-FENCE = Fence(1, 3)
+Hands = tuple[Dispatch, ...]
+HIGHEST = Fence(9, 9)
 
-
-class _Planner:
-    """Says anything a planner could say, often more than once."""
-
-    def __init__(self, world: World, rng: Random) -> None:
-        self.world, self.rng = world, rng
-        self.taken: set[Dispatch] = set()
-        self.sent = 0
-
-    def act(self) -> None:
-        bench = self.world.bench
-        match self.rng.randrange(7):
-            case 0 | 1:
-                self._submit(bench)
-            case 2:
-                some = tuple(Dispatch(1, 1, self.rng.randrange(SAMPLES)) for _ in range(2))
-                bench.command(CutSamples(FENCE, some))
-            case 3:
-                bench.command(LoadPolicy(FENCE, self.rng.choice([OLD, NEW]), BLOB))
-            case 4:
-                self.settle(0.5)
-            case 5:
-                bench.tell(Tick(), after=self.rng.choice([0.1, 3.0]))
-            case 6:
-                stale = CutSamples(Fence(1, 2), tuple(self.taken))
-                assert not isinstance(bench.command(stale), Ok)
-        self.world.take()
-
-    def _submit(self, bench: Bench) -> None:
-        seq = self.rng.randrange(SAMPLES)
-        policy = bench.actor.policy or OLD
-        sample = assign(seq, policy=policy, resume=self.rng.choice([0, 0, 3]))
-        if isinstance(bench.command(Submit(FENCE, (sample,))), Ok):
-            self.taken.add(sample.dispatch)
-
-    def settle(self, share: float) -> None:
-        facts = [f for e in self.world.bench.of(Publish) for f in e.facts]
-        some = tuple({f.dispatch for f in facts if self.rng.random() < share})
-        half = len(some) // 2
-        self.world.bench.command(Settle(FENCE, some[:half], some[half:]))
-        self.world.take()
+hands = st.builds(hand, st.integers(0, 5), st.integers(1, 2))
+some = st.lists(hands, max_size=4).map(tuple)
+policies = st.sampled_from([POLICY, POLICY, OTHER])
+fences = st.builds(Fence, st.just(1), st.integers(1, 3))
+picks = st.integers(0, 1000)
 
 
-def _play(seed: int, steps: int) -> tuple[World, _Planner]:
-    rng = Random(seed)  # noqa: S311
-    bench = Bench()
-    bench.command(LoadPolicy(FENCE, OLD, BLOB))
-    world = World(bench, rng)
-    planner = _Planner(world, rng)
-    for _ in range(steps):
-        act = rng.choice([planner.act, world.decode, world.answer])
-        if act != world.answer or world.pending:
-            act()
-        _check_inventory(bench, planner.taken, world)
-    return world, planner
+class AnyOrder(RuleBasedStateMachine):
+    """A planner, an engine and stores that keep no order among each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.highest = Fence(0, 0)
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def command(self, command: ActorCommand) -> None:
+        world, before = self.world, self.world.rig.beat()
+        did = world.rig.tell(Commanded(command))
+        [reply] = [effect.reply for effect in did if isinstance(effect, Reply)]
+        assert (command.fence < self.highest) == _is(reply, "fenced")
+        self.highest = max(self.highest, command.fence)
+        if _is(reply, "fenced"):
+            after = world.rig.beat()
+            assert len(did) == 1
+            assert (after.running, after.outbox) == (before.running, before.outbox)
+            assert (after.fence, after.state) == (before.fence, before.state)
+        elif isinstance(reply, Ok):
+            assert reply.as_of == before.number + 1
+            if isinstance(command, Submit):
+                world.taken.update((a.dispatch, a.key) for a in command.assigns)
+        world.perform(did)
+
+    @rule(dispatches=some, policy=policies, fence=fences)
+    def submit(self, dispatches: Hands, policy: PolicyRef, fence: Fence) -> None:
+        assigns = tuple(assign(dispatch, policy=policy) for dispatch in dispatches)
+        self.command(Submit(fence, assigns))
+
+    @rule(dispatches=some)
+    def submit_what_fits(self, dispatches: Hands) -> None:
+        policy = self.world.rig.actor.policy or POLICY
+        assigns = tuple(assign(dispatch, policy=policy) for dispatch in dispatches)
+        self.command(Submit(self.highest, assigns))
+
+    @rule(dispatches=some, fence=fences)
+    def cut(self, dispatches: Hands, fence: Fence) -> None:
+        self.command(CutSamples(fence, dispatches))
+
+    @rule(accepted=some, void=some, fence=fences)
+    def settle(self, accepted: Hands, void: Hands, fence: Fence) -> None:
+        self.command(Settle(fence, accepted, void))
+
+    @rule(policy=policies, fence=fences)
+    def load(self, policy: PolicyRef, fence: Fence) -> None:
+        self.command(LoadPolicy(fence, policy, INDEX))
+
+    @rule(policy=policies)
+    def load_in_time(self, policy: PolicyRef) -> None:
+        self.command(LoadPolicy(self.highest, policy, INDEX))
+
+    @rule(rare=picks)
+    def drain(self, rare: int) -> None:
+        if rare % 8 == 0:
+            self.command(Drain(self.highest))
+        elif rare % 8 == 1:
+            self.world.tell(Leave())
+
+    @rule(fence=fences)
+    def planner_lives(self, fence: Fence) -> None:
+        self.highest = max(self.highest, fence)
+        self.world.tell(PlannerSeen(fence))
+
+    # --- engine, stores, time ---------------------------------------------------------------------
+
+    @precondition(lambda self: self.world.fetches)
+    @rule(pick=picks, well=st.sampled_from([True, True, True, False]), n=st.sampled_from([0, 3]))
+    def fetch(self, pick: int, n: int, *, well: bool) -> None:
+        dispatch = self.world.fetches.pop(pick % len(self.world.fetches)).assign.dispatch
+        read = Fetched(dispatch, b"prompt", resumed(n) if n else None)
+        self.world.tell(read if well else FetchFailed(dispatch, "journal_lost", ""))
+
+    @precondition(lambda self: self.world.decoding)
+    @rule(pick=picks)
+    def draw(self, pick: int) -> None:
+        self.world.draw(_any(self.world.decoding, pick))
+
+    @precondition(lambda self: self.world.decoding)
+    @rule(pick=picks)
+    def finish(self, pick: int) -> None:
+        self.world.end(_any(self.world.decoding, pick), "finished")
+
+    @precondition(lambda self: self.world.cutting)
+    @rule(pick=picks)
+    def obey_a_cut(self, pick: int) -> None:
+        self.world.end(_any(self.world.cutting, pick), "cut")
+
+    @precondition(lambda self: self.world.decoding)
+    @rule(pick=picks)
+    def break_down(self, pick: int) -> None:
+        self.world.fail(_any(self.world.decoding, pick))
+
+    @precondition(lambda self: self.world.writes)
+    @rule(count=st.integers(1, 4))
+    def journal(self, count: int) -> None:
+        self.world.acknowledge(count)
+
+    @precondition(lambda self: self.world.stores)
+    @rule()
+    def store(self) -> None:
+        self.world.store()
+
+    @precondition(lambda self: self.world.loads)
+    @rule(well=st.sampled_from([True, True, False]))
+    def loaded(self, *, well: bool) -> None:
+        self.world.loaded(well=well)
+
+    @rule(seconds=st.sampled_from([0.1, 2.0, 11.0, 61.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.rig.now += seconds
+        self.world.tell(Tick())
+
+    @precondition(lambda self: self.world.heard)
+    @rule(pick=picks)
+    def hear_again(self, pick: int) -> None:
+        self.world.tell(self.world.heard[pick % len(self.world.heard)])
+
+    # --- in the end -------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        """Everything that is under way comes to its end."""
+        world = self.world
+        while self.step_on():
+            pass
+        world.rig.now += 11.0
+        world.tell(Tick())
+        assert world.facts.keys() == world.taken.keys(), "a hand-out without an end"
+        self.command(Settle(HIGHEST, tuple(world.taken)))
+        assert world.rig.beat().outbox == ()
+        self.command(Drain(HIGHEST))
+        assert len(world.gone) == 1
+
+    def step_on(self) -> bool:
+        world = self.world
+        if world.fetches:
+            self.fetch(0, 0, well=True)
+        elif world.cutting:
+            self.obey_a_cut(0)
+        elif world.decoding:
+            self.finish(0)
+        elif world.writes:
+            world.acknowledge(1)
+        elif world.stores:
+            world.store()
+        elif world.loads:
+            world.loaded(well=True)
+        else:
+            return False
+        return True
 
 
-def _check_inventory(bench: Bench, taken: set[Dispatch], world: World) -> None:
-    """What was taken and not settled is in running or in the outbox, never in both."""
-    running, outbox = set(bench.running()), set(bench.outbox())
-    settled = {each.fact.dispatch.seq for each in world.settled}
-    assert running | outbox == {d.seq for d in taken} - settled
-    assert not running & outbox
+def _is(reply: Ok | Refusal, code: str) -> bool:
+    return isinstance(reply, Refusal) and reply.code == code
 
 
-def _facts(world: World) -> dict[Dispatch, set[Terminal]]:
-    facts: dict[Dispatch, set[Terminal]] = {}
-    for effect in world.bench.of(Publish):
-        for fact in effect.facts:
-            facts.setdefault(fact.dispatch, set()).add(fact)
-    return facts
+def _any(choices: dict[Dispatch, object], pick: int) -> Dispatch:
+    return list(choices)[pick % len(choices)]
 
 
-runs = given(st.integers(0, 1 << 40), st.integers(0, 120))
-
-
-@runs
-@settings(max_examples=150, deadline=None)
-def test_every_dispatch_ends_in_exactly_one_fact(seed: int, steps: int) -> None:
-    world, planner = _play(seed, steps)
-    world.calm()
-    facts = _facts(world)
-    assert set(facts) == planner.taken
-    assert all(len(told) == 1 for told in facts.values())
-    assert world.bench.running() == {}
-
-
-@runs
-@settings(max_examples=100, deadline=None)
-def test_a_cut_names_no_more_than_its_journal_holds(seed: int, steps: int) -> None:
-    world, _ = _play(seed, steps)
-    world.calm()
-    for dispatch, told in _facts(world).items():
-        for fact in told:
-            if isinstance(fact, Cut) and fact.journal:
-                held = world.journal[dispatch]
-                assert set(range(fact.n_tokens)) <= held
-            assert isinstance(fact, Finished | Cut | Failed)
-
-
-@runs
-@settings(max_examples=100, deadline=None)
-def test_each_fact_is_settled_once(seed: int, steps: int) -> None:
-    world, planner = _play(seed, steps)
-    world.calm()
-    for _ in range(2):
-        planner.settle(1.0)
-    assert world.bench.outbox() == []
-    counts = Counter(each.fact.dispatch for each in world.settled)
-    assert set(counts) == planner.taken
-    assert set(counts.values()) <= {1}
-
-
-@runs
-@settings(max_examples=100, deadline=None)
-def test_a_draining_actor_goes_once_all_is_settled_and_not_before(seed: int, steps: int) -> None:
-    world, planner = _play(seed, steps)
-    world.bench.tell(Leave())
-    world.take()
-    world.calm()
-    assert world.gone == (world.bench.outbox() == [])
-    planner.settle(1.0)
-    assert world.gone
+AnyOrder.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=50, deadline=None, print_blob=True
+)
+TestAnyOrder = AnyOrder.TestCase
