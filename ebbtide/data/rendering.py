@@ -46,6 +46,7 @@ class Renderer:
 
     def __init__(self, *, tokenizer: Any, template: str | None, fields: Fields) -> None:
         self._tokenizer = tokenizer
+        self._eos: int | None = tokenizer.eos_token_id
         self._template = template
         self._fields = fields
 
@@ -53,7 +54,9 @@ class Renderer:
         """One result per row, in order; raises Refused that names the row at fault."""
         texts = [self._texts(row) for row in rows]
         prompts = self._encode([(t.prompt, not t.closed) for t in texts])
-        wholes = self._encode([(t.prompt + t.completion, not t.closed) for t in texts])
+        wholes = prompts
+        if self._fields.completion:
+            wholes = self._encode([(t.prompt + t.completion, not t.closed) for t in texts])
         return [
             Rendered(t.prompt, prompt, self._completion(t, prompt, whole))
             for t, prompt, whole in zip(texts, prompts, wholes, strict=True)
@@ -117,7 +120,7 @@ class Renderer:
             ids = whole[len(prompt) :]
         else:  # a token spans the border; the model will never see that one
             ids = self._encode([(texts.completion, False)])[0]
-        eos = self._tokenizer.eos_token_id
+        eos = self._eos
         return ids if texts.closed or eos is None or ids[-1:] == [eos] else [*ids, eos]
 
     def _field(self, row: RawRow, name: str) -> Any:
