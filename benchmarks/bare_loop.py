@@ -121,7 +121,8 @@ class BareLoop:
         self._update(work)
 
     @torch.inference_mode()
-    def _generate(self, rollouts: Sequence[Rollout]) -> None:
+    def _generate(self, rollouts: Sequence[Rollout]) -> int:
+        """Decode them all; returns the number of tokens."""
         self._served.load_state_dict(self._model.state_dict())
         policy = PolicyRef(0, 0, "bare")
         decoder = Replay(
@@ -136,6 +137,7 @@ class BareLoop:
             decoder.submit(_sample(rollout, policy, self._limits.width))
         while not decoder.idle:
             decoder.round()
+        return decoder.decoded
 
     def _update(self, work: Work) -> None:
         by_key = {rollout.key: rollout for rollout in work.rollouts}
