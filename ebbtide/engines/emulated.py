@@ -7,8 +7,10 @@ are plausible and a function of (noise key, position), as the torch engine's are
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ebbtide.engines.emulation import Emulated, Emulation
@@ -49,6 +51,7 @@ class EmulatedEngine:
         self._past += self._emulation.decoded if self._emulation else 0
         self._emulation = None
         held = read_index(index, policy)
+        self._params = replace(self._params, vocab=_vocabulary(index.parent, self._params.vocab))
         self._emulation = Emulation(self._params, held.policy, self._clock.now())
         return Loaded(held.policy, held.probe_logprobs)
 
@@ -130,3 +133,12 @@ class EmulatedEngine:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _vocabulary(folder: Path, otherwise: int) -> int:
+    """Tokens that the publication's model knows: the learner will look them up."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except FileNotFoundError:
+        return otherwise
+    return int(config.get("text_config", config)["vocab_size"])

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
+from ebbtide.engines.publication import tied_names
 from ebbtide.engines.torch import attention
 from ebbtide.engines.torch.kv import Aim, KvRows
 from ebbtide.errors import Corrupt, Refused
@@ -36,6 +37,7 @@ def build_model(folder: Path, *, device: str, dtype: torch.dtype) -> Any:
         raise Refused(f"layers of type {sorted(strange)} are not supported", field="/model")
     with no_init_weights(), torch.device(device):
         model = _instance(config, dtype)
+        model.tie_weights()  # which belongs to the initialisation that was left out
     return model.eval().requires_grad_(requires_grad=False)
 
 
@@ -54,15 +56,19 @@ def _instance(config: Any, dtype: torch.dtype) -> Any:
 def load_weights(model: Any, tensors: Mapping[str, Tensor], aliases: Mapping[str, str]) -> None:
     """Copy a publication into the model's own storage; raises Corrupt unless names fit exactly.
 
-    A tied name takes the tensor it is an alias of, whether or not this model ties it too.
+    An alias takes the tensor that it names, whether or not this model ties the two.
     """
     own = model.state_dict()
     unknown = sorted(set(tensors) - set(own))
     missing = sorted(name for name in own if aliases.get(name, name) not in tensors)
     if unknown or missing:
         raise Corrupt(f"publication does not fit its config: lacks {missing}, has {unknown}")
+    sources = {name: tensors[aliases.get(name, name)] for name in own}
+    for name, stored in tied_names(model).items():
+        if not torch.equal(sources[name], sources[stored]):
+            raise Corrupt(f"the config ties {name} to {stored}, the publication has two tensors")
     for name, target in own.items():
-        source = tensors[aliases.get(name, name)]
+        source = sources[name]
         if target.shape != source.shape:
             raise Corrupt(f"{name} has shape {tuple(source.shape)}, not {tuple(target.shape)}")
         target.copy_(source)
