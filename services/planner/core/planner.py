@@ -95,7 +95,7 @@ class Planner:
         if not self.ended:
             self._take(event)
             self._course.advance()
-        self._handouts.settling.flush()
+        self._handouts.settling.flush(at_once=self.ended)
         return self._pen.taken()
 
     @property

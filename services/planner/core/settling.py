@@ -33,9 +33,11 @@ class Settling:
         self._void[actor].append(dispatch)
         self._started()
 
-    def flush(self) -> None:
-        """Send what was gathered for long enough."""
-        if self._since is None or self._pen.now - self._since < self._gather:
+    def flush(self, *, at_once: bool = False) -> None:
+        """Send what was gathered for long enough, or all of it."""
+        if self._since is None:
+            return
+        if not at_once and self._pen.now - self._since < self._gather:
             return
         for actor in sorted(self._accepted.keys() | self._void.keys()):
             self._send(actor, self._accepted.pop(actor, []), self._void.pop(actor, []))

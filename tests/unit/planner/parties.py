@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ebbtide import paths
 from ebbtide.wire import (
     ActorCommand,
     Assign,
     BatchManifest,
+    Beat,
     CommandReply,
     Cut,
     CutSamples,
@@ -271,24 +272,34 @@ class ModelScorer:
         return Value(float((key.group + key.index) % 2), ())
 
 
+class Publisher(Protocol):
+    """What a model learner needs of its world."""
+
+    blobs: dict[str, bytes]
+
+    def publish_policy(self, n: int, attempt: int, content: str) -> tuple[PolicyRef, Ref]:
+        """A policy whose digest follows from `content`, and where its index lies."""
+        ...
+
+    def beat(self, message: Beat) -> None: ...
+
+
 class ModelLearner:
     """Idempotent by token, one thing at a time; its policy is a digest of all it learned."""
 
-    def __init__(self, world: World, *, attempt: int, parent: Ref | None = None) -> None:
+    def __init__(self, world: Publisher, *, attempt: int, parent: Ref | None = None) -> None:
         self.world, self.attempt = world, attempt
         manifest = decode(world.blobs[parent.path], Manifest) if parent else None
         self.steps = manifest.step if manifest else 0
-        self.policy = manifest.policy if manifest else PolicyRef(0, attempt, digest(b"initial"))
+        if manifest:
+            self.policy, self.index = manifest.policy, manifest.index
+        else:
+            self.policy, self.index = world.publish_policy(0, attempt, "initial")
         self.fence = Fence(attempt, 0)
         self.last: Learned | None = None
         self.saved: dict[int, Saved] = {}
         self.running: Learn | Save | None = None
         self.updates: list[LearnToken] = []
-
-    @property
-    def index(self) -> Ref:
-        path = f"{paths.policy('job-1', self.policy.attempt, self.policy.n)}index.msgpack"
-        return ref_to(path, self.policy.digest.encode())
 
     def handle(self, command: ActorCommand | LearnerCommand) -> LearnerReply:
         assert isinstance(command, Learn | Save)
@@ -334,11 +345,11 @@ class ModelLearner:
     def _learn(self, command: Learn) -> None:
         content = f"{self.policy.digest} {command.token.manifest_digest}"
         self.steps += 1
-        self.policy = PolicyRef(self.policy.n + 1, self.attempt, digest(content.encode()))
+        n = self.policy.n + 1
+        self.policy, self.index = self.world.publish_policy(n, self.attempt, content)
         self.updates.append(command.token)
         self.last = Learned(command.token, self.policy, self.index, (), 1.0)
 
     def beat(self) -> None:
         phase = "learning" if isinstance(self.running, Learn) else "idle"
-        beat = LearnerBeat(self.attempt, self.policy, self.index, phase, self.steps)
-        self.world.beat(beat)
+        self.world.beat(LearnerBeat(self.attempt, self.policy, self.index, phase, self.steps))

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from ebbtide import paths
 from ebbtide.errors import Fenced
 from ebbtide.reports import StepReport
 from ebbtide.wire import (
@@ -19,9 +20,12 @@ from ebbtide.wire import (
     Epoch,
     Fact,
     Fence,
+    PolicyRef,
     Record,
+    Ref,
     Refusal,
     ScoreRequest,
+    digest,
 )
 from services.planner.core.book import Book
 from services.planner.core.config import Data, Grpo, JobConfig, Sft
@@ -232,6 +236,11 @@ class World:
         """The stream keeps the fact until a planner acknowledges it."""
         if fact not in self.stream.values():
             self.stream[self._next()] = fact
+
+    def publish_policy(self, n: int, attempt: int, content: str) -> tuple[PolicyRef, Ref]:
+        """No actor of this world reads weights, so a name is enough."""
+        policy = PolicyRef(n, attempt, digest(content.encode()))
+        return policy, ref_to(f"{paths.policy(UID, attempt, n)}index.msgpack", content.encode())
 
     def beat(self, message: Beat) -> None:
         for seat in self.seats():
