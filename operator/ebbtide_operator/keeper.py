@@ -19,7 +19,7 @@ import httpx
 import msgspec
 
 from ebbtide.adapters.cluster_sqlite import log_file, read_lines
-from ebbtide.errors import EbbtideError, NotFound
+from ebbtide.errors import EbbtideError, NotFound, Refused
 from ebbtide.logs import Log
 from ebbtide.objects import rfc3339
 from ebbtide.ports import Clock, Cluster
@@ -105,7 +105,10 @@ class Keeper:
     async def _begin(self) -> float:
         if RUNNER_FINALIZER not in self.pod.resource.metadata.finalizers:
             finalizers = [*self.pod.resource.metadata.finalizers, RUNNER_FINALIZER]
-            await self._patch({"metadata": {"finalizers": finalizers}})
+            try:
+                await self._patch({"metadata": {"finalizers": finalizers}})
+            except Refused:  # it is being deleted meanwhile; the change is on its way here
+                return READY_SOON
         port = free_port()
         try:
             self._process = await self._start(port)
