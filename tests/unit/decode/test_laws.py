@@ -5,6 +5,8 @@ The laws themselves are asserted by `tests.unit.decode.world.World` after each e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -37,7 +39,7 @@ from tests.unit.decode.world import World
 Hands = tuple[Dispatch, ...]
 HIGHEST = Fence(9, 9)
 
-hands = st.builds(hand, st.integers(0, 5), st.integers(1, 2))
+hands = st.builds(hand, st.integers(0, 3))
 some = st.lists(hands, max_size=4).map(tuple)
 policies = st.sampled_from([POLICY, POLICY, OTHER])
 fences = st.builds(Fence, st.just(1), st.integers(1, 3))
@@ -50,7 +52,9 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.highest = Fence(0, 0)
+        self.highest = Fence(1, 1)
+        self.load_in_time(POLICY)
+        self.world.loaded(well=True)
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -82,6 +86,24 @@ class AnyOrder(RuleBasedStateMachine):
         assigns = tuple(assign(dispatch, policy=policy) for dispatch in dispatches)
         self.command(Submit(self.highest, assigns))
 
+    @rule(pick=picks)
+    def submit_again(self, pick: int) -> None:
+        if self.world.settled:
+            dispatch = _any(self.world.settled, pick)
+            policy = self.world.rig.actor.policy or POLICY
+            self.command(Submit(self.highest, (assign(dispatch, policy=policy),)))
+
+    @rule(pick=picks)
+    def cut_what_runs(self, pick: int) -> None:
+        if self.world.decoding:
+            self.command(CutSamples(self.highest, (_any(self.world.decoding, pick),)))
+
+    @rule(pick=picks)
+    def settle_what_ended(self, pick: int) -> None:
+        outbox = self.world.rig.beat().outbox
+        if outbox:
+            self.command(Settle(self.highest, (outbox[pick % len(outbox)],)))
+
     @rule(dispatches=some, fence=fences)
     def cut(self, dispatches: Hands, fence: Fence) -> None:
         self.command(CutSamples(fence, dispatches))
@@ -111,6 +133,11 @@ class AnyOrder(RuleBasedStateMachine):
         self.world.tell(PlannerSeen(fence))
 
     # --- engine, stores, time ---------------------------------------------------------------------
+
+    @rule(times=st.integers(1, 6))
+    def go_on(self, times: int) -> None:
+        for _ in range(times):
+            self.step_on()
 
     @precondition(lambda self: self.world.fetches)
     @rule(pick=picks, well=st.sampled_from([True, True, True, False]), n=st.sampled_from([0, 3]))
@@ -202,11 +229,11 @@ def _is(reply: Ok | Refusal, code: str) -> bool:
     return isinstance(reply, Refusal) and reply.code == code
 
 
-def _any(choices: dict[Dispatch, object], pick: int) -> Dispatch:
+def _any(choices: Mapping[Dispatch, object], pick: int) -> Dispatch:
     return list(choices)[pick % len(choices)]
 
 
 AnyOrder.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None, print_blob=True
+    max_examples=60, stateful_step_count=50, deadline=None, print_blob=True
 )
 TestAnyOrder = AnyOrder.TestCase

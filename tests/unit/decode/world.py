@@ -208,8 +208,9 @@ class World:
 
     def _check_inventory(self) -> None:
         """A hand-out is running, in the outbox, or settled; shown tokens are in the journal."""
-        running, outbox = self.rig.beat().running, set(self.rig.beat().outbox)
-        rows = unpack_ints(running).reshape(-1, 4).tolist()
+        beat = self.rig.beat()
+        outbox = set(beat.outbox)
+        rows = unpack_ints(beat.running).reshape(-1, 4).tolist()
         held = {Dispatch(a, e, s): n for a, e, s, n in rows}
         assert not held.keys() & outbox
         assert held.keys() | outbox == self.taken.keys() - self.settled.keys()
