@@ -1,0 +1,30 @@
+"""Light programs start without torch: the control plane needs no GPU image."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "vllm", "datasets", "reasoning_gym", "pyarrow")
+CLI_HEAVY = (*HEAVY, "rich", "pydantic", "httpx", "fastapi", "numpy")
+
+
+def loaded(statement: str) -> set[str]:
+    """Top-level packages that are loaded after `statement`."""
+    program = f"import sys\n{statement}\nprint(' '.join({{m.split('.')[0] for m in sys.modules}}))"
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(found.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "module", ["services.gateway.app.server", "ebbtide.client", "ebbtide.report", "ebbtide.demo"]
+)
+def test_a_light_program_loads_nothing_heavy(module: str) -> None:
+    assert loaded(f"import {module}") & set(HEAVY) == set()
+
+
+def test_the_command_line_parses_before_it_loads_anything() -> None:
+    assert loaded("import ebbtide.cli.commands") & set(CLI_HEAVY) == set()
