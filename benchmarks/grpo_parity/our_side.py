@@ -88,7 +88,7 @@ def _grpo(gang: Gang, folder: Path, case: Case) -> tuple[Grpo, torch.nn.Module]:
         gang=gang,
         policy=policy,
         reference=frozen if case.beta else None,
-        optimiser=Optimiser(policy.module, training, schedule),
+        optimiser=Optimiser(policy.module, training, schedule, gang=gang),
         algorithm=GrpoSpec(
             type="grpo",
             clip_low=case.clip_low,

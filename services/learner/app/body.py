@@ -152,7 +152,7 @@ async def _obey(
         command: LearnerCommand = decode(said, LearnerCommand)  # type: ignore[arg-type]
         outcome = await rank.obey(command)
         if clerk:
-            await clerk.finished(command, outcome)
+            clerk.finished(command, outcome)
 
 
 class _Clerk:
@@ -170,6 +170,7 @@ class _Clerk:
             keep=world.settings.keep_policies,
             log=process.log,
         )
+        self._sweeping: asyncio.Task[None] | None = None
         assert rank.progress.policy is not None
         self._janitor.published(rank.progress.policy.n)
         self._desk: Desk = front.open(rank.progress)
@@ -178,7 +179,7 @@ class _Clerk:
     async def next_order(self) -> LearnerCommand | None:
         return await self._front.next_order(TICK_SECONDS)
 
-    async def finished(self, command: LearnerCommand, outcome: Outcome) -> None:
+    def finished(self, command: LearnerCommand, outcome: Outcome) -> None:
         self._front.finish(command, outcome)
         self._metrics.ended(outcome)
         log = self._process.log
@@ -188,7 +189,13 @@ class _Clerk:
         log.info("work done", kind=type(outcome).__name__, policy=outcome.policy.n)
         if isinstance(outcome, Learned):
             self._janitor.published(outcome.policy.n)
-            await self._janitor.sweep(outcome.policy.n, self._desk.saved)
+            self._tidy(outcome.policy.n)
+
+    def _tidy(self, current: int) -> None:
+        """Sweep beside the work; one sweep at a time, the next one makes up for it."""
+        if self._sweeping is None or self._sweeping.done():
+            sweep = self._janitor.sweep(current, self._desk.saved)
+            self._sweeping = self._process.spawn(sweep, name="tidy")
 
 
 def read_spec(text: str) -> RLHFJobSpec:

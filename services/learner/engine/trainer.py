@@ -90,7 +90,7 @@ def build_trainer(spec: RLHFJobSpec, gang: Gang, model: Path) -> Trainer:
     torch.manual_seed(spec.seed)
     mixed = spec.learner.mixed_precision
     policy = load_policy(model, gang, mixed_precision=mixed)
-    optimiser = Optimiser(policy.module, spec.training, schedule_of(spec))
+    optimiser = Optimiser(policy.module, spec.training, schedule_of(spec), gang=gang)
     algorithm: Grpo | Sft = Sft(gang=gang, policy=policy, optimiser=optimiser)
     if isinstance(spec.algorithm, GrpoSpec):
         frozen = spec.algorithm.kl_coefficient > 0

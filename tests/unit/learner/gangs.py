@@ -62,7 +62,7 @@ class Parts:
         if spec.kl_coefficient:
             reference = load_policy(model, gang, mixed_precision=False, frozen=True)
         schedule = Schedule(ScheduleSpec(), sizes.learning_rate, sizes.total_steps)
-        self.optimiser = Optimiser(self.policy.module, sizes, schedule)
+        self.optimiser = Optimiser(self.policy.module, sizes, schedule, gang=gang)
         self.grpo = Grpo(
             gang=gang,
             policy=self.policy,

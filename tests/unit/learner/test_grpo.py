@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from services.learner.core.samples import pad
+from services.learner.core.slices import my_batches
 from services.learner.engine.gang import Gang
+from services.learner.engine.sft import Sft
 from tests.unit.learner.gangs import Parts, lay, run_ranks, samples
 
 AGGREGATIONS = ("token-mean", "sequence-mean", "dr-grpo")
@@ -105,6 +107,19 @@ def test_a_non_finite_gradient_is_skipped_and_counted(gang: Gang, model: Path) -
     assert parts.optimiser.skipped == 1
     assert all(np.array_equal(before[name], p) for name, p in parts.parameters().items())
     assert parts.grpo.learn(lay(samples(4)))["skipped_updates"] == 0.0
+
+
+def supervise(gang: Gang, model: str) -> dict[str, np.ndarray]:
+    parts = Parts(gang, Path(model))
+    sft = Sft(gang=gang, policy=parts.policy, optimiser=parts.optimiser)
+    updates = [samples(7, seed=n) for n in range(3)]
+    sft.learn([my_batches(u, rank=gang.rank, ranks=gang.size, limit=40) for u in updates])
+    return parts.parameters()
+
+
+def test_supervision_on_two_ranks_equals_one(gang: Gang, model: Path, tmp_path: Path) -> None:
+    two = run_ranks(2, supervise, tmp_path, str(model))
+    assert close(supervise(gang, str(model)), two[1])
 
 
 def poisoned(gang: Gang, model: str) -> tuple[int, bool]:
