@@ -120,10 +120,11 @@ def _free(look: Look, own: Own, *, gently: bool) -> tuple[Own, Actions]:
     """End every pod. Gently: the planner first, which saves a checkpoint while the others live.
 
     What goes is written off before it is touched, so whoever resumes the job, however soon,
-    starts another planner, or the next attempt.
+    starts another planner, or the next attempt. A gang that is no longer whole can save nothing.
     """
     saving = [pod for pod in look.of(PLANNER) if not pod.finished]
-    if gently and saving and look.cast.spec.checkpoint.on_suspend:
+    whole = all(rank.alive for rank in look.gang(own))
+    if gently and saving and whole and look.cast.spec.checkpoint.on_suspend:
         serial = own.planner_serial + bool(look.planner(own))
         own = msgspec.structs.replace(own, planner_serial=serial)
         return own, Actions(deletes=tuple(d for pod in saving for d in end(pod)))
