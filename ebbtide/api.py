@@ -107,7 +107,7 @@ class Event(ApiModel):
     """Something that happened to a job. Give `id` as `after`, or as Last-Event-ID, to go on."""
 
     id: str
-    type: Literal["state", "step", "progress", "end"]
+    type: Literal["state", "note", "step", "progress", "end"]
     time: str = Field("", description="RFC 3339; empty where it is not known.")
     reason: str = ""
     message: str = ""

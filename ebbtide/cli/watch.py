@@ -30,6 +30,7 @@ _COLOURS = {
     "learn": "magenta",
 }
 _BAR = 40
+_NOTES = 4
 
 
 class Watched(msgspec.Struct, frozen=True):
@@ -43,6 +44,7 @@ class Watched(msgspec.Struct, frozen=True):
     step: Mapping[str, Any] = {}
     rewards: tuple[float, ...] = ()
     evals: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
     ended: bool = False
 
     def take(self, event: Event) -> Watched:
@@ -56,6 +58,8 @@ class Watched(msgspec.Struct, frozen=True):
                     rewards=(*self.rewards, *_mean(event.data, "rewards")),
                     evals=(*self.evals, *_mean(event.data, "evaluation")),
                 )
+            case "note":
+                return replace(self, notes=(*self.notes, note_line(event))[-_NOTES:])
             case "progress" | "end":
                 return replace(
                     self,
@@ -113,8 +117,16 @@ def _plain(name: str, events: Iterable[Event]) -> Watched:
             print(f"{name}: {new.state} {new.reason} {new.message}".rstrip(), flush=True)
         if event.type == "step":
             print(f"{name}: {step_line(event.data)}", flush=True)
+        if event.type == "note":
+            print(f"{name}: {note_line(event)}", flush=True)
         last = new
     return last
+
+
+def note_line(event: Event) -> str:
+    """What the operator noted, in one line."""
+    count = event.data.get("count", 1)
+    return f"{event.reason}: {event.message}" + (f" ({count} times)" if count > 1 else "")
 
 
 def step_line(report: Mapping[str, Any]) -> str:
@@ -153,7 +165,8 @@ def panel(job: Watched, seconds: float) -> RenderableType:
         grid.add_row(label, value)
     head = Text.from_markup(f"[bold]{job.name}[/]  {state(job.state)}  {job.reason}")
     head.append(f"   watched for {duration(seconds)}", style="dim")
-    return Group(head, grid, Text(job.message, style="dim"))
+    notes = Text("\n".join(job.notes), style="dim")
+    return Group(head, Text(job.message), grid, notes)
 
 
 def _rows(job: Watched) -> Iterable[tuple[str, RenderableType]]:

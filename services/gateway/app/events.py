@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Header, Query
 from starlette.responses import JSONResponse, Response
 
-from ebbtide import paths
+from ebbtide import labels, paths
 from ebbtide.api import EventList
 from ebbtide.errors import NotFound
 from ebbtide.ports import Resource
@@ -100,16 +100,21 @@ class EventRoutes:
         """What `seen` does not know yet; the end comes when nothing else is left to tell."""
         if seen.ended:
             return
-        events, told = feed.state_events(job, seen)
-        for event, cursor in events:
+        events, seen = feed.state_events(job, seen)
+        for event, cursor in [*events, *feed.note_events(job, await self._notes(job), seen)]:
             yield event, cursor
-        seen = told
+            seen = cursor
         while (found := await self._report(job.metadata.uid, seen.step)) is not None:
             number, report = found
             event, seen = feed.step_event(report, number, seen)
             yield event, seen
         if state_of(job).terminal:
             yield feed.end_event(state_of(job), seen)
+
+    async def _notes(self, job: Resource) -> list[Resource]:
+        of_job = {labels.JOB: job.metadata.name}
+        found, _ = await self._parts.cluster.list("Event", job.metadata.namespace, of_job)
+        return found
 
     async def _report(self, uid: str, step: int) -> tuple[int, Mapping[str, Any]] | None:
         """The report of `step`; a lost one is passed over once its successor is there."""

@@ -19,12 +19,16 @@ from services.gateway.core.state import State, conditions, state_of
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """Cursor of a feed: hashes of conditions, next step, whether the end was told, job uid."""
+    """Cursor of a feed: hashes of conditions, next step, whether the end was told, job uid.
+
+    `noted`: resource version of the newest Event object that was told.
+    """
 
     uid: str = ""
     conditions: tuple[str, ...] = ()
     step: int = 0
     ended: bool = False
+    noted: int = 0
 
 
 def parse(cursor: str | None, uid: str) -> Seen:
@@ -49,6 +53,17 @@ def state_events(job: Resource, seen: Seen) -> tuple[list[Told], Seen]:
         seen = msgspec.structs.replace(seen, conditions=(*kept, mark))
         events.append((_state_event(condition, seen), seen))
     return events, seen
+
+
+def note_events(job: Resource, notes: Sequence[Resource], seen: Seen) -> list[Told]:
+    """What the operator noted about the job since, in the order in which it was written."""
+    told: list[Told] = []
+    for note in sorted(notes, key=_version):
+        about = note.spec.get("involvedObject", {})
+        if about.get("uid") == job.metadata.uid and _version(note) > seen.noted:
+            seen = msgspec.structs.replace(seen, noted=_version(note))
+            told.append((_note_event(note, seen), seen))
+    return told
 
 
 def step_event(report: Mapping[str, Any], number: int, seen: Seen) -> Told:
@@ -85,6 +100,22 @@ def _state_event(condition: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
         message=str(condition.get("message", "")),
         data=data,
     )
+
+
+def _note_event(note: Resource, seen: Seen) -> dict[str, Any]:
+    spec = note.spec
+    return _event(
+        "note",
+        seen,
+        time=str(spec.get("lastTimestamp", "")),
+        reason=str(spec.get("reason", "")),
+        message=str(spec.get("message", "")),
+        data={"type": spec.get("type", "Normal"), "count": spec.get("count", 1)},
+    )
+
+
+def _version(resource: Resource) -> int:
+    return int(resource.metadata.resource_version)
 
 
 def _event(

@@ -241,6 +241,11 @@ def test_the_end_keeps_what_was_known_before() -> None:
     assert last.status["progress"]["step"] == 5
 
 
+def test_what_the_operator_noted_is_shown_with_how_often() -> None:
+    note = Event(id="1", type="note", reason="PodFailed", message="p: gone", data={"count": 3})
+    assert Watched("demo").take(note).notes == ("PodFailed: p: gone (3 times)",)
+
+
 def test_a_step_is_one_line() -> None:
     assert step_line(REPORT) == "step 4, 2.0 s, reward 0.500, eval 0.400, 150 tokens/s"
 

@@ -92,6 +92,26 @@ async def test_a_condition_that_changed_is_told_again_and_one_that_did_not_is_no
     assert event["data"] == {"type": "Running", "status": "True"}
 
 
+async def note(world: World, name: str, uid: str = UID, **spec: Any) -> None:
+    meta = Meta(name, labels={labels.JOB: "demo"})
+    spec = {"involvedObject": {"uid": uid}, "reason": "PodFailed", **spec}
+    await world.cluster.create(Resource("v1", "Event", meta, spec=spec))
+
+
+async def test_what_the_operator_noted_is_told_once_and_again_when_it_recurs() -> None:
+    world = World()
+    await world.put_job()
+    await note(world, "b", message="first")
+    await note(world, "a", message="second")
+    await note(world, "c", uid="an-earlier-job", message="not ours")
+    page = await events(world)
+    assert [event["message"] for event in page["items"]] == ["first", "second"]
+    assert (await events(world, page["next"]))["items"] == []
+    await world.cluster.patch("Event", "default", "b", {"spec": {"count": 2}})
+    (again,) = (await events(world, page["next"]))["items"]
+    assert (again["type"], again["data"]["count"]) == ("note", 2)
+
+
 async def test_a_lost_report_is_passed_over_once_the_next_one_is_there() -> None:
     world = World()
     await world.put_job()
