@@ -19,7 +19,7 @@ import httpx
 import msgspec
 
 from ebbtide.adapters.cluster_sqlite import log_file, read_lines
-from ebbtide.errors import EbbtideError, NotFound, Refused
+from ebbtide.errors import Conflict, EbbtideError, NotFound, Refused
 from ebbtide.logs import Log
 from ebbtide.objects import rfc3339
 from ebbtide.ports import Clock, Cluster
@@ -240,9 +240,25 @@ class Keeper:
         if not self.pod.leaving:
             return IDLE
         if RUNNER_FINALIZER in meta.finalizers:
-            rest = [name for name in meta.finalizers if name != RUNNER_FINALIZER]
-            await self._patch({"metadata": {"finalizers": rest}})
+            await self._drop_finalizer()
         return None
+
+    async def _drop_finalizer(self) -> None:
+        """Others drop theirs meanwhile: a list that is out of date would add them again."""
+        meta, cluster = self.pod.resource.metadata, self._host.cluster
+        while True:
+            try:
+                found = (await cluster.get("Pod", meta.namespace, meta.name)).metadata
+                rest = [name for name in found.finalizers if name != RUNNER_FINALIZER]
+                if found.uid == meta.uid:
+                    patch = {"metadata": {"finalizers": rest}}
+                    version = found.resource_version
+                    await cluster.patch("Pod", meta.namespace, meta.name, patch, version)
+            except Conflict:
+                continue
+            except NotFound:
+                return
+            return
 
     # --- writing ----------------------------------------------------------------------------------
 

@@ -81,9 +81,9 @@ class Child:
             self._started()
             code = await self._process.wait()
             self._log.warning("process ended; starting it again", child=self.name, code=code)
-            if code == EXIT_REFUSED:
-                raise Refused(f"{self.name} refused its settings; its last line says which")
             steady = clock.time() - began > STEADY_SECONDS
+            if code == EXIT_REFUSED and not steady:
+                raise Refused(f"{self.name} refused its settings; its last line says which")
             pause = BACKOFF_SECONDS[0] if steady else min(pause * 2, BACKOFF_SECONDS[1])
             await asyncio.sleep(pause)
 
