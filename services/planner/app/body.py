@@ -33,7 +33,9 @@ def body(*, settings: PlannerSettings) -> Body:
 
     async def work(process: Process) -> None:
         async with AsyncExitStack() as stack:
-            await live(await _open(settings, stack, process), process)
+            world = await _open(settings, stack, process)
+            stack.callback(process.stop_background)  # before what it uses is closed
+            await live(world, process)
 
     return work
 
