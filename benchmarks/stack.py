@@ -21,7 +21,7 @@ from ebbtide import labels
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.cluster_sqlite import open_cluster
 from ebbtide.api import Job
-from ebbtide.client import Client
+from ebbtide.client import Client, Unreachable
 from ebbtide.endpoint import Up, read_up
 from ebbtide.ports import Resource
 
@@ -96,10 +96,18 @@ class Stack:
         }
         return self.client.submit(document)
 
+    def ended(self, name: str) -> Job | None:
+        """The job, if it has ended and the gateway is there to say so."""
+        try:
+            job = self.client.get(name)
+        except Unreachable:
+            return None
+        return job if job.terminal else None
+
     def finished(self, name: str, *, seconds: float) -> Job:
         """Wait for the job's end, whichever it is."""
         return until(
-            lambda: job if (job := self.client.get(name)).terminal else None,
+            lambda: self.ended(name),
             seconds=seconds,
             what=lambda: f"the end of {name}: {_state(self.client.get(name))}",
         )

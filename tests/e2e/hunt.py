@@ -45,9 +45,9 @@ class Hunt:
     @property
     def over(self) -> bool:
         """The job has ended."""
-        return self.stack.client.get(self.job).terminal
+        return self.stack.ended(self.job) is not None
 
-    def kill(self, role: str, *, seconds: float = 60.0) -> bool:
+    def kill(self, role: str, *, seconds: float = 240.0) -> bool:
         """Kill one process of `role` while samples wait; False if the job ended before."""
         until(lambda: self._busy(role) or self.over, seconds=seconds, what=f"work for {role}")
         time.sleep(self.rng.uniform(0, self.spread))  # the random moment, not a wait for anything
@@ -76,7 +76,8 @@ class Hunt:
 
         def another() -> bool:
             if role in HOST_ROLES:
-                return self.stack.up.pids.get(role, 0) not in (0, victim.pid)
+                anew = self.stack.up.pids.get(role, 0) not in (0, victim.pid)
+                return anew and (role != "gateway" or self.stack.client.ready())
             pods = self.stack.pods(self.job, role)
             full = [p for p in pods if p.phase == "Running" and p.pid != victim.pid]
             return len(full) == len(pods) > 0

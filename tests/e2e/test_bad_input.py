@@ -16,7 +16,7 @@ from benchmarks.stack import ROOT, Stack, environment
 from ebbtide.client import ApiError
 from tests.e2e.jobs import Material, Spec, judged, training
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def refused(stack: Stack, spec: Spec) -> dict[str, str]:
@@ -60,7 +60,7 @@ def test_a_missing_model_is_named(stack: Stack, material: Material) -> None:
 
 def ended(stack: Stack, name: str, spec: Spec) -> Any:
     job = stack.submit(name, spec)
-    return stack.finished(job.name, seconds=120)
+    return stack.finished(job.name, seconds=300)
 
 
 def dataset(path: Path, limit: int = 32) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def test_a_full_disk_fails_the_job_with_its_reason(stack: Stack, material: Mater
         pytest.skip("may not mount a file system here")
     try:
         stack.client.resume(job.name)
-        failed = stack.finished(job.name, seconds=150)
+        failed = stack.finished(job.name, seconds=300)
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=False)
     assert failed.state == "Failed"

@@ -13,7 +13,7 @@ from tests.e2e.hunt import ROLES, Hunt, Kill
 from tests.e2e.jobs import Material, judged
 
 pytestmark = [pytest.mark.e2e]
-END_SECONDS = 180.0
+END_SECONDS = 400.0
 
 
 def hunt(
@@ -45,7 +45,7 @@ def assert_nothing_is_lost(verdicts: list[Verdict]) -> None:
     assert abandoned <= 0.01 * expected
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_killing_every_role_twice_loses_and_doubles_nothing(
     stack: Stack, material: Material
 ) -> None:
@@ -56,7 +56,7 @@ def test_killing_every_role_twice_loses_and_doubles_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 def test_a_hundred_kills_lose_and_double_nothing(stack: Stack, material: Material) -> None:
     kills, verdicts = hunt(stack, material, each=17, seed=2)
     assert len(kills) >= 100

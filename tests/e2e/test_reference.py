@@ -16,7 +16,7 @@ from tests.checker.lineage import replay
 from tests.checker.reader import read
 from tests.e2e.jobs import Material, Spec, judged, training
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 STEPS = 3
 
 Place = tuple[int, int, int]
@@ -57,7 +57,7 @@ def bits(stack: Stack, job_uid: str) -> Bits:
 
 def undisturbed(stack: Stack, material: Material, actors: int) -> Bits:
     job = stack.submit(f"reference-{actors}", reference(material, actors))
-    ended = stack.finished(job.name, seconds=120)
+    ended = stack.finished(job.name, seconds=300)
     assert ended.state == "Complete", ended.message
     return bits(stack, job.metadata.uid)
 
@@ -88,12 +88,12 @@ def test_kills_at_every_step_give_the_same_bits(
     for step, role in enumerate(roles):
         until(
             lambda done=step: progress.committed >= done and progress.pending,
-            seconds=90,
+            seconds=240,
             what=f"step {step}",
         )
         victim = next(pod for pod in stack.pods(job.name, role) if pod.pid)
         os.kill(victim.pid, signal.SIGKILL)
-    ended = stack.finished(job.name, seconds=150)
+    ended = stack.finished(job.name, seconds=300)
     assert ended.state == "Complete", ended.message
     assert judged(stack, job.metadata.uid).faults() == {}
     assert bits(stack, job.metadata.uid) == alone

@@ -12,7 +12,7 @@ from benchmarks.progress import Progress
 from benchmarks.stack import Pod, Stack, until
 from tests.e2e.jobs import Material, judged
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def freeze_and_replace(stack: Stack, job: str, role: str) -> list[Pod]:
@@ -27,7 +27,7 @@ def freeze_and_replace(stack: Stack, job: str, role: str) -> list[Pod]:
         new = [p for p in stack.pods(job, role) if p.pid not in olds and p.ready]
         return len(new) == len(pods)
 
-    until(replaced, seconds=90, what=f"another {role}")
+    until(replaced, seconds=240, what=f"another {role}")
     return pods
 
 
@@ -40,14 +40,14 @@ def gone(pid: int) -> bool:
 def test_a_zombie_changes_nothing(stack: Stack, material: Material, role: str) -> None:
     job = stack.submit(f"zombie-{role}", material.spec())
     progress = Progress(stack.blobs, job.metadata.uid)
-    until(lambda: progress.committed and progress.pending, seconds=90, what="work")
+    until(lambda: progress.committed and progress.pending, seconds=240, what="work")
     zombies = freeze_and_replace(stack, job.name, role)
     before = progress.committed
-    until(lambda: progress.committed > before, seconds=60, what="a step without the zombie")
+    until(lambda: progress.committed > before, seconds=240, what="a step without the zombie")
     for zombie in zombies:
         os.kill(zombie.pid, signal.SIGCONT)
-    ended = stack.finished(job.name, seconds=120)
+    ended = stack.finished(job.name, seconds=300)
     assert ended.state == "Complete", ended.message
     assert judged(stack, job.metadata.uid).faults() == {}
     for zombie in zombies:
-        until(lambda pid=zombie.pid: gone(pid), seconds=60, what=f"the end of {zombie.name}")
+        until(lambda pid=zombie.pid: gone(pid), seconds=240, what=f"the end of {zombie.name}")
