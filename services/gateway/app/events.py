@@ -80,11 +80,13 @@ class EventRoutes:
                 event, seen = feed.end_event(gone, seen)
                 yield _frame(event)
                 return
+            moved, version = job.metadata.resource_version != version, job.metadata.resource_version
             async for event, cursor in self._news(job, seen):
+                if moved and cursor.ended:  # the job as it ended comes before the end
+                    yield _frame(feed.progress_event(job, seen))
                 seen = cursor
                 yield _frame(event)
-            if job.metadata.resource_version != version and not seen.ended:
-                version = job.metadata.resource_version
+            if moved and not seen.ended:
                 yield _frame(feed.progress_event(job, seen))
             if not seen.ended:
                 await self._parts.clock.sleep(self._parts.settings.poll_seconds)

@@ -135,7 +135,7 @@ async def test_a_stream_ends_with_the_job_and_resumes_by_id() -> None:
     await world.put_job(conditions=[condition("Complete")])
     await put_report(world, 0)
     whole = await stream(world, "events")
-    assert [event for event, _, _ in whole] == ["state", "step", "end"]
+    assert [event for event, _, _ in whole] == ["state", "step", "progress", "end"]
     resumed = await stream(world, "events", **{"Last-Event-ID": whole[0][2]})
     assert resumed == whole[1:]
 
