@@ -124,14 +124,15 @@ class Rank:
         return None
 
     async def _publish(self) -> Published | Refusal:
+        began = self._clock.now()
         content = await self._lane.run(self._trainer.content)
-        word = await self._leader_says(lambda: self._upload(content))
+        word = await self._leader_says(lambda: self._upload(content, began))
         if isinstance(word, Published):
-            self.progress = self.progress.published(word.policy, word.index)
+            self.progress = self.progress.publishing(word)
         assert not isinstance(word, Saved)
         return word
 
-    async def _upload(self, content: Content) -> Published:
+    async def _upload(self, content: Content, began: float) -> Published:
         version = self.progress.next_version()
         target = paths.policy(self._uid, self._attempt, version)
         with TemporaryDirectory(dir=self._staging) as made:
@@ -147,7 +148,7 @@ class Rank:
             for file in index.files:
                 await self._blobs.put_file(f"{target}{file.path}", folder / file.path)
             ref = await self._blobs.put_file(f"{target}{INDEX_NAME}", folder / INDEX_NAME)
-        return Published(policy=index.policy, index=ref)
+        return Published(policy=index.policy, index=ref, seconds=self._clock.now() - began)
 
     # --- checkpoints --------------------------------------------------------------------------
 

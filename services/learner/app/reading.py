@@ -47,6 +47,7 @@ class Reader:
         self._rank = rank
         self._ranks = ranks
         self._chunks: dict[str, tuple[PromptRow, ...]] = {}
+        self._order: tuple[int, DataOrder] | None = None
         self._gate = asyncio.Semaphore(READS_AT_ONCE)
 
     async def work_of(self, command: Learn, *, attempt: int, current: PolicyRef | None) -> Work:
@@ -87,14 +88,19 @@ class Reader:
 
     async def _supervised(self, part: SftSlice) -> list[list[MicroBatch]]:
         index = decode(await self._blobs.fetch(part.dataset), DatasetIndex)
-        order = DataOrder(
-            n_rows=index.n_rows, seed=self._spec.seed, shuffle=self._spec.dataset.shuffle
-        )
-        numbers = order.take(part.start, part.updates * part.batch)
+        numbers = self._ordered(index.n_rows).take(part.start, part.updates * part.batch)
         rows = await self._rows(index, numbers)
         lengths = [len(row.tokens) + len(row.completion) for row in rows]
         updates = updates_of(lengths, batch=part.batch, seed=self._spec.seed + part.start)
         return [self._update([rows[i] for i in update.rows]) for update in updates]
+
+    def _ordered(self, n_rows: int) -> DataOrder:
+        """Return the order of the data, which remembers the present epoch between steps."""
+        if self._order is None or self._order[0] != n_rows:
+            shuffle = self._spec.dataset.shuffle
+            made = DataOrder(n_rows=n_rows, seed=self._spec.seed, shuffle=shuffle)
+            self._order = (n_rows, made)
+        return self._order[1]
 
     def _update(self, rows: Sequence[PromptRow]) -> list[MicroBatch]:
         total = sum(len(row.completion) // 4 for row in rows)

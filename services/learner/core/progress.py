@@ -18,10 +18,11 @@ class Applied(Wire, frozen=True):
 
 
 class Published(Wire, frozen=True, tag="published"):
-    """Rank 0's word to the others: the parameters are published at `index`."""
+    """Rank 0's word to the others: the parameters are published at `index`, in `seconds`."""
 
     policy: PolicyRef
     index: Ref
+    seconds: float
 
 
 class Progress(Wire, frozen=True):
@@ -43,7 +44,7 @@ class Progress(Wire, frozen=True):
     rng: bytes = b""
 
     def applying(self, applied: Applied, *, updates: int, skipped: int) -> Progress:
-        """After the optimiser moved: parameters are ahead of `policy` until `published`."""
+        """After the optimiser moved: parameters are ahead of `policy` until `publishing`."""
         return msgspec.structs.replace(self, applied=applied, updates=updates, skipped=skipped)
 
     def next_version(self) -> int:
@@ -52,13 +53,19 @@ class Progress(Wire, frozen=True):
             return 0
         return self.policy.n + (self.applied is not None)
 
-    def published(self, policy: PolicyRef, index: Ref) -> Progress:
+    def publishing(self, word: Published) -> Progress:
         """After the parameters were published; ends what `applying` began."""
-        done = self.applied
+        policy, index, done = word.policy, word.index, self.applied
         if done is None:
             last = self.last and msgspec.structs.replace(self.last, policy=policy, index=index)
             return msgspec.structs.replace(self, policy=policy, index=index, last=last)
-        last = Learned(done.token, policy, index, done.stats, done.seconds)
+        last = Learned(
+            token=done.token,
+            policy=policy,
+            index=index,
+            stats=(*done.stats, Stat("publish_seconds", word.seconds)),
+            seconds=done.seconds + word.seconds,
+        )
         return msgspec.structs.replace(
             self, step=done.token.step + 1, policy=policy, index=index, last=last, applied=None
         )

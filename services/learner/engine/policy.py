@@ -78,15 +78,23 @@ class Policy:
         return (hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._where).unsqueeze(0),)
 
 
-def load_policy(folder: Path, gang: Gang, *, mixed_precision: bool, frozen: bool = False) -> Policy:
+def load_policy(
+    folder: Path,
+    gang: Gang,
+    *,
+    mixed_precision: bool,
+    frozen: bool = False,
+    whole_below: int = WHOLE_BELOW,
+) -> Policy:
     """Read a Hugging Face folder in float32 and shard it; dropout is off, always.
 
-    Sampling had no dropout, so a ratio of probabilities with dropout would not be one.
+    Sampling had no dropout, so a ratio of probabilities with dropout would not be one. A model
+    of fewer than `whole_below` parameters is sharded as one unit.
     """
     model = _read(folder)
     model.eval().requires_grad_(not frozen)
     aliases = tied_names(model)
-    small = sum(p.numel() for p in model.parameters()) < WHOLE_BELOW
+    small = sum(p.numel() for p in model.parameters()) < whole_below
     _shard(model.to(gang.device), gang, small=small, mixed=mixed_precision)
     return Policy(model, aliases=aliases, small=small)
 

@@ -53,14 +53,16 @@ class Parts:
         *,
         algorithm: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
+        layered: bool = False,
     ) -> None:
         spec = GrpoSpec(type="grpo", **(algorithm or {}))
         sizes = TrainingSpec(**{"total_steps": 10, "learning_rate": 1e-2, **(training or {})})
         self.gang = gang
-        self.policy = load_policy(model, gang, mixed_precision=False)
+        whole = {"whole_below": 0} if layered else {}
+        self.policy = load_policy(model, gang, mixed_precision=False, **whole)
         reference: Policy | None = None
         if spec.kl_coefficient:
-            reference = load_policy(model, gang, mixed_precision=False, frozen=True)
+            reference = load_policy(model, gang, mixed_precision=False, frozen=True, **whole)
         schedule = Schedule(ScheduleSpec(), sizes.learning_rate, sizes.total_steps)
         self.optimiser = Optimiser(self.policy.module, sizes, schedule, gang=gang)
         self.grpo = Grpo(

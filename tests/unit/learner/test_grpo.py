@@ -38,9 +38,9 @@ def test_micro_batch_size_does_not_change_the_gradient(
         assert close(whole, gradient_of(gang, model, limit=limit, aggregation=aggregation))
 
 
-def learn(gang: Gang, model: str, limit: int, steps: int = 3) -> dict[str, np.ndarray]:
-    parts = Parts(gang, Path(model), algorithm={"kl_coefficient": 0.05})
-    for step in range(steps):
+def learn(gang: Gang, model: str, limit: int, layered: bool = False) -> dict[str, np.ndarray]:
+    parts = Parts(gang, Path(model), algorithm={"kl_coefficient": 0.05}, layered=layered)
+    for step in range(3):
         rows = samples(23, seed=step)
         parts.grpo.learn(lay(rows, rank=gang.rank, ranks=gang.size, limit=limit))
     return parts.parameters()
@@ -51,9 +51,10 @@ def test_the_same_batch_and_state_give_bit_identical_parameters(gang: Gang, mode
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_two_ranks_equal_one(gang: Gang, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layered", [False, True])
+def test_two_ranks_equal_one(gang: Gang, model: Path, tmp_path: Path, layered: bool) -> None:
     one = learn(gang, str(model), 64)
-    two, other = run_ranks(2, learn, tmp_path, str(model), 64)
+    two, other = run_ranks(2, learn, tmp_path, str(model), 64, layered)
     assert close(one, two)
     assert all(np.array_equal(two[name], other[name]) for name in two)
 
