@@ -18,6 +18,7 @@ from ebbtide.cli.results import write_report
 from ebbtide.cli.watch import watch_job
 from ebbtide.client import Client
 from ebbtide.demo.material import Material, obtain
+from ebbtide.endpoint import read_up
 from ebbtide.errors import Permanent
 
 WARM_START = "sft.yaml"
@@ -61,7 +62,8 @@ def demonstrate(wishes: Wishes, say: Callable[[str], None]) -> dict[str, Any]:
 def stack(wishes: Wishes, say: Callable[[str], None]) -> Iterator[None]:
     """Everything runs while open, on an empty state folder."""
     state = wishes.out / "state"
-    local.stop(folder=state, timeout=60)
+    if read_up(state) is not None:  # an earlier run that was killed
+        local.stop(folder=state, timeout=60)
     shutil.rmtree(state, ignore_errors=True)
     say("starting broker, store, operator and gateway")
     os.environ["EBBTIDE_STATE"] = str(state.resolve())  # where Client.from_state looks

@@ -70,3 +70,36 @@ def test_the_reference_answer_earns_the_reward(folder: Path) -> None:
     row = rows(folder, "prompts.jsonl")[0]
     answer = Answer("", f"<answer>{row['answer']}</answer>", to_json(row), TASK)
     assert judge((scorer(rule),), answer) == (Worth(1.0),)
+
+
+JOB = {
+    "spec": {
+        "training": {"totalSteps": 1},
+        "algorithm": {"updatesPerStep": 2, "batchSize": 4},
+        "model": {"uri": "start"},
+        "dataset": {},
+    }
+}
+
+
+def test_material_is_written_once_per_configuration(tmp_path: Path) -> None:
+    said: list[str] = []
+    first = material.obtain(tmp_path, job=JOB, seed=1, say=said.append)
+    again = material.obtain(tmp_path, job=JOB, seed=1, say=said.append)
+    other = material.obtain(tmp_path, job=JOB, seed=2, say=said.append)
+    assert first == again != other
+    assert len(said) == 2
+    assert len(rows(first.folder, "lessons.jsonl")) == 8
+
+
+def test_a_model_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+    kept = material.Material(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        kept.keep_model(tmp_path / "nowhere")
+    assert not kept.warm
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "config.json").write_text("{}")
+    (tmp_path / "policy" / "index.msgpack").write_text("ours")
+    kept.keep_model(tmp_path / "policy")
+    assert kept.warm
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["config.json"]
