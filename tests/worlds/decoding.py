@@ -137,7 +137,7 @@ class Job:
         found: dict[int, Terminal] = {}
         while len(found) < count:
             for delivery in await self._facts.fetch(100, 1.0):
-                fact = decode(delivery.data, Terminal)  # type: ignore[arg-type]
+                fact: Terminal = decode(delivery.data, Terminal)  # type: ignore[arg-type]
                 found[fact.dispatch.seq] = fact
                 await delivery.ack()
         return found

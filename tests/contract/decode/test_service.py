@@ -40,9 +40,9 @@ class Actors:
         settings = DecodeSettings(
             nats_url=self._servers.nats_url,
             nats_user="decode",
-            nats_password=credentials.nats["decode"],  # type: ignore[arg-type]
+            nats_password=credentials.nats["decode"],
             valkey_url=self._servers.valkey_url,
-            valkey_password=credentials.valkey,  # type: ignore[arg-type]
+            valkey_password=credentials.valkey,
             blobs_url=(self._folder / "blobs").as_uri(),
             job="job",
             job_uid=self.job.uid,

@@ -234,6 +234,6 @@ def _any(choices: Mapping[Dispatch, object], pick: int) -> Dispatch:
 
 
 AnyOrder.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, print_blob=True
+    max_examples=40, stateful_step_count=50, deadline=None, print_blob=True
 )
 TestAnyOrder = AnyOrder.TestCase

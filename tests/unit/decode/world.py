@@ -106,8 +106,7 @@ class World:
         """The engine ends it, with one token more than the actor heard of. how: a cut if asked."""
         n = self.decoding.pop(dispatch) + 1
         self.cutting.pop(dispatch, None)
-        event = {"cut": was_cut, "finished": has_finished}[how](dispatch, n)
-        self._ended(event)
+        self._ended(was_cut(dispatch, n) if how == "cut" else has_finished(dispatch, n))
 
     def fail(self, dispatch: Dispatch) -> None:
         del self.decoding[dispatch]
