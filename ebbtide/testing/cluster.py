@@ -22,6 +22,7 @@ class MemoryTable:
         self.objects: dict[Key, Resource] = {}
         self.changes: list[Change] = []
         self.latest = 0
+        self.made = 0
         self.pruned = 0
         self._keep = history
 
@@ -68,7 +69,6 @@ class FakeCluster:
         self.table = MemoryTable(history=history)
         self.logs_of: dict[str, list[bytes]] = {}
         self._wall = wall
-        self._made = 0
         self._moved = asyncio.Condition()
 
     async def get(self, kind: str, namespace: str, name: str) -> Resource:
@@ -85,8 +85,8 @@ class FakeCluster:
         return [one for one in found if matches(one, labels)], str(self.table.latest)
 
     async def create(self, resource: Resource) -> Resource:
-        self._made += 1
-        born = objects.create(self.table, resource, uid=f"uid-{self._made}", now=self._now())
+        self.table.made += 1
+        born = objects.create(self.table, resource, uid=f"uid-{self.table.made}", now=self._now())
         return await self._told(born)
 
     async def patch(

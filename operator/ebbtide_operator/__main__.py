@@ -57,6 +57,7 @@ def body(*, settings: OperatorSettings, site: Site) -> Body:
 
 async def _serve(process: Process, lease: Lease, controller: Controller) -> None:
     process.health.require_ready("list", lambda: "" if controller.cache.heard else "listing")
+    process.health.require_alive("passes", controller.stuck)
     watch = process.spawn(controller.cache.follow(), name="cache")
     process.health.ready = True
     drained = asyncio.create_task(process.drain.wait(), name="drain")

@@ -35,6 +35,8 @@ class Cache:
         self._log, self._changed = log, changed
         self._objects: dict[Key, Resource] = {}
         self._of_job: dict[JobKey, set[Key]] = defaultdict(set)
+        self._gone: dict[Key, int] = {}  # versions of deletions since the last list
+        self._listed = -1  # version of the last list: what it lacked was gone by then
         self.heard = False
         """Whether everything was listed once."""
 
@@ -46,7 +48,7 @@ class Cache:
             try:
                 async for change in self._cluster.watch(KINDS, self._namespace, version):
                     if change.type == "DELETED":
-                        self._drop(key_of(change.resource))
+                        self._bury(change.resource)
                     elif change.type != "BOOKMARK":
                         self._take(change.resource)
             except Conflict:
@@ -74,16 +76,20 @@ class Cache:
             found, version = await self._cluster.list(kind, self._namespace)
             since = since or version
             fresh.update({key_of(resource): resource for resource in found})
+        self._gone.clear()
+        self._listed = -1
         for key in set(self._objects) - set(fresh):
             self._drop(key)
         for resource in fresh.values():
             self._take(resource)
+        self._listed = int(since)
         return since
 
     def _take(self, resource: Resource) -> None:
         key = key_of(resource)
         known = self._objects.get(key)
-        if known is not None and _version(known) > _version(resource):
+        newest = _version(known) if known is not None else self._gone.get(key, self._listed)
+        if newest >= _version(resource):
             return
         self._objects[key] = resource
         job = _job_of(resource)
@@ -94,13 +100,29 @@ class Cache:
     def _drop(self, key: Key) -> None:
         resource = self._objects.pop(key, None)
         job = _job_of(resource) if resource else None
-        if job is not None:
-            self._of_job[job].discard(key)
-            self._changed(job)
+        if job is None:
+            return
+        self._of_job[job].discard(key)
+        if not self._of_job[job]:
+            del self._of_job[job]
+        self._changed(job)
+
+    def _bury(self, last: Resource) -> None:
+        """Forget a deleted object, and that older news of it may still come."""
+        key = key_of(last)
+        known = self._objects.get(key)
+        if known is None or _version(known) <= _version(last):
+            self._gone[key] = _version(last)
+            self._drop(key)
 
     def learn(self, resource: Resource) -> None:
         """Take in the answer to a write of our own before the watch tells it."""
-        self._take(resource)
+        if resource.kind not in KINDS:
+            return  # an event: nobody watches it for us
+        if resource.metadata.deletion_timestamp and not resource.metadata.finalizers:
+            self._bury(resource)  # that write removed the last finalizer
+        else:
+            self._take(resource)
 
     def _view(self, resource: Resource) -> PodView | None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,8 +28,10 @@ from ebbtide_operator.core.reconcile import reconcile
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease, Lost
 
+CONFLICT_SECONDS = 0.05
 RETRY_SECONDS = 0.5
 RESYNC_SECONDS = 30.0
+STUCK_SECONDS = 120.0
 
 
 class Controller:
@@ -52,17 +54,22 @@ class Controller:
         self._queue: asyncio.Queue[JobKey] = asyncio.Queue()
         self._queued: set[JobKey] = set()
         self._timers: dict[JobKey, asyncio.TimerHandle] = {}
-        self._written: dict[str, Usage] = {}
-        self.passes = 0
-        """Passes so far: what shows that the operator gets on."""
+        self._written: dict[JobKey, dict[str, Usage]] = {}
+        self._since: float | None = None
 
     async def work(self) -> None:
         """Take jobs from the queue for ever."""
         while True:
             job = await self._queue.get()
             self._queued.discard(job)
+            self._since = self._clock.now()
             self._schedule(job, await self._pass(job))
-            self.passes += 1
+            self._since = None
+
+    def stuck(self) -> str:
+        """What is wrong if one pass takes too long, else empty: a liveness check."""
+        taken = 0.0 if self._since is None else self._clock.now() - self._since
+        return f"one pass has taken {taken:.0f} s" if taken > STUCK_SECONDS else ""
 
     async def resync(self) -> None:
         """Look at every job now and then, whatever was missed."""
@@ -89,24 +96,33 @@ class Controller:
         if not self.cache.heard:
             return RETRY_SECONDS
         seen = self.cache.observe(job)
-        plan = reconcile(seen, self._clock.wall(), site=self._site)
+        plan = self._plan(job, seen)
+        if plan is None:
+            return RESYNC_SECONDS
         try:
-            await self._perform(seen, plan)
+            await self._perform(job, seen, plan)
         except Lost:
             raise
         except Conflict as error:
             self._log.debug("object changed meanwhile", job=job[1], why=str(error))
-            return 0.0
+            return CONFLICT_SECONDS
         except (NotFound, Refused, Temporary) as error:
             self._log.warning("pass not finished; trying again", job=job[1], why=str(error))
             return RETRY_SECONDS
         return plan.requeue_after
 
+    def _plan(self, job: JobKey, seen: Observed) -> Plan | None:
+        """The core's plan. A job that cannot be judged is left alone, and the others go on."""
+        try:
+            return reconcile(seen, self._clock.wall(), site=self._site)
+        except Exception:  # noqa: BLE001 - whatever is wrong with it is wrong with this job alone
+            self._log.exception("job cannot be judged", job=job[1])
+            return None
+
     # --- writes, in an order that may be broken off anywhere ----------------------------------------
 
-    async def _perform(self, seen: Observed, plan: Plan) -> None:
-        for held in plan.usage:
-            await self._write_usage(held)
+    async def _perform(self, job: JobKey, seen: Observed, plan: Plan) -> None:
+        await self._write_usages(job, plan.usage)
         if plan.status is not None and seen.job is not None:
             await self._write_status(seen.job, plan.status)
         if plan.pool_status is not None and seen.pool is not None:
@@ -120,16 +136,25 @@ class Controller:
         for note in plan.events:
             await self._tell(seen.job, note)
 
-    async def _write_usage(self, held: Usage) -> None:
+    async def _write_usages(self, job: JobKey, usages: Sequence[Usage]) -> None:
         """Now and then while a pod lives, and once for good when it has ended."""
-        last = self._written.get(held.uid)
-        ended = last is not None and last.ended_at == held.ended_at is not None
-        recent = last is not None and held.seen_at - last.seen_at < self._site.usage_seconds
-        if ended or (recent and held.ended_at is None):
-            return
-        self._lease.check()
-        await self._blobs.put(paths.usage(held.job_uid, held.pod, held.uid), usage.encode(held))
-        self._written[held.uid] = held
+        before, after = self._written.get(job, {}), {}
+        for held in usages:
+            last = before.get(held.uid)
+            if last is None or self._is_news(last, held):
+                self._lease.check()
+                path = paths.usage(held.job_uid, held.pod, held.uid)
+                await self._blobs.put(path, usage.encode(held))
+                last = held
+            after[held.uid] = last
+        self._written[job] = after
+        if not after:
+            del self._written[job]
+
+    def _is_news(self, last: Usage, held: Usage) -> bool:
+        if held.ended_at is not None:
+            return held.ended_at != last.ended_at
+        return held.seen_at - last.seen_at >= self._site.usage_seconds
 
     async def _write_status(self, target: Resource, status: Mapping[str, Any]) -> None:
         meta = target.metadata
