@@ -58,7 +58,7 @@ class Histories:
             for segment in await asyncio.gather(*(self._segment(uid, slot) for slot in slots)):
                 if segment is None:
                     return
-                history.add(segment)
+                history.add(segment.slot, segment.records)
             ahead = _AHEAD
 
     async def _segment(self, uid: str, slot: int) -> Segment | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from ebbtide.ledger import Segment
 from ebbtide.wire import (
     Abandoned,
     Accepted,
@@ -39,11 +38,11 @@ class History:
         self.checkpoints: dict[str, Ref] = {}
         """Manifests by path, oldest first."""
 
-    def add(self, segment: Segment) -> None:
-        """Take the next segment."""
-        assert segment.slot == self.next_slot, "segments come in order"
-        for record in segment.records:
-            self._take(record, segment.slot)
+    def add(self, slot: int, records: Iterable[Record]) -> None:
+        """Take the records of the next slot."""
+        assert slot == self.next_slot, "segments come in order"
+        for record in records:
+            self._take(record, slot)
         self.next_slot += 1
 
     def _take(self, record: Record, slot: int) -> None:

@@ -20,9 +20,10 @@ from ebbtide.cli.commands import app
 from ebbtide.cli.ending import guarded
 from ebbtide.cli.show import duration, money
 from ebbtide.cli.watch import Watched, panel, sparkline, step_line
-from ebbtide.client import locate, parse_stream
+from ebbtide.client import parse_stream
 from ebbtide.endpoint import Up, read_up, state_dir, write_up
 from ebbtide.errors import Permanent, Refused
+from ebbtide.locating import locate
 
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
 
