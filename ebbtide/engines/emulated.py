@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ebbtide.engines.emulation import Emulated, Emulation
+from ebbtide.engines.mailbox import Seen
 from ebbtide.engines.policies import read_index
 from ebbtide.engines.samples import open_sample
 from ebbtide.errors import Refused
@@ -29,7 +30,7 @@ class EmulatedEngine:
         self._clock = clock
         self._emulation: Emulation | None = None
         self._posted: list[EngineEvent] = []
-        self._seen: set[Dispatch] = set()
+        self._seen = Seen()
         self._kick = asyncio.Event()
         self._past = 0
 
@@ -56,10 +57,8 @@ class EmulatedEngine:
         return Loaded(held.policy, held.probe_logprobs)
 
     def submit(self, admission: Admission) -> None:
-        if admission.assign.dispatch in self._seen:
-            return
-        self._seen.add(admission.assign.dispatch)
-        self._post(self._submitted(admission))
+        if self._seen.first(admission.assign.dispatch):
+            self._post(self._submitted(admission))
 
     def cut(self, dispatch: Dispatch) -> None:
         if self._emulation:

@@ -1,17 +1,35 @@
-"""Commands into an engine's thread, events out of it into asyncio: two thread-safe queues."""
+"""Commands into an engine's thread, events out of it into asyncio; which dispatches came."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from ebbtide.ports import EngineEvent
+from ebbtide.wire import Dispatch
 
 T = TypeVar("T")
+
+
+class Seen:
+    """The dispatches that came lately, so that a repeated submit is known as one."""
+
+    def __init__(self, most: int = 1 << 16) -> None:
+        self._most = most
+        self._seen: OrderedDict[Dispatch, None] = OrderedDict()
+
+    def first(self, dispatch: Dispatch) -> bool:
+        """Note `dispatch`; whether it is new."""
+        if dispatch in self._seen:
+            return False
+        self._seen[dispatch] = None
+        if len(self._seen) > self._most:
+            self._seen.popitem(last=False)
+        return True
 
 
 class Commands(Generic[T]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ebbtide.engines.mailbox import Commands, Events
+from ebbtide.engines.mailbox import Commands, Events, Seen
 from ebbtide.engines.publication import read_publication
 from ebbtide.engines.samples import open_sample
 from ebbtide.engines.torch.decoder import Decoder, Limits, make_storage
@@ -25,7 +25,6 @@ from ebbtide.errors import Corrupt, EbbtideError, Permanent, Refused
 from ebbtide.ports import Admission, EngineCaps, EngineEvent, EngineFailed, Loaded
 from ebbtide.wire import Dispatch, EngineStats, PolicyRef, pack_floats, unpack_ints
 
-_REMEMBERED = 1 << 16
 _TPOT_MEMORY = 0.9
 
 
@@ -74,7 +73,7 @@ class TorchEngine:
         self._stats = EngineStats(slots=limits.slots, kv_total=limits.budget)
         self._model = _ModelHolder(device, limits)
         self._decoder: Decoder | None = None
-        self._seen: OrderedDict[Dispatch, None] = OrderedDict()
+        self._seen = Seen()
         self._past = (0, 0)
         self._thread = threading.Thread(target=self._run, name="torch-engine", daemon=True)
         self._thread.start()
@@ -166,11 +165,8 @@ class TorchEngine:
 
     def _submit(self, admission: Admission) -> None:
         dispatch = admission.assign.dispatch
-        if dispatch not in self._seen:
-            self._seen[dispatch] = None
+        if self._seen.first(dispatch):
             self._events.post(self._submitted(admission))
-        if len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
 
     def _submitted(self, admission: Admission) -> list[EngineEvent]:
         decoder, policy = self._decoder, admission.assign.policy

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ebbtide.engines.mailbox import Commands, Events
+from ebbtide.engines.mailbox import Commands, Events, Seen
 from ebbtide.errors import Permanent
 from ebbtide.ports import EngineFailed
 from ebbtide.wire import Dispatch
@@ -67,3 +67,11 @@ def test_commands_are_taken_in_order_and_all_at_once() -> None:
         commands.put(n)
     assert commands.take(wait=True) == [0, 1, 2]
     assert commands.take(wait=False) == []
+
+
+def test_only_the_latest_dispatches_are_remembered() -> None:
+    seen = Seen(most=2)
+    hands = [Dispatch(1, 1, n) for n in range(3)]
+    assert [seen.first(hand) for hand in (hands[0], hands[0], hands[1])] == [True, False, True]
+    assert seen.first(hands[2])
+    assert [seen.first(hand) for hand in (hands[2], hands[1], hands[0])] == [False, False, True]
