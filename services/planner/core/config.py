@@ -17,8 +17,8 @@ class Patience(msgspec.Struct, frozen=True):
     """From the first step's opening: work of actors that are still starting is kept for them."""
     submit: float = 3.0
     """Reply to Submit."""
-    load: float = 120.0
-    """Reply to LoadPolicy."""
+    load: float = 5.0
+    """Reply to LoadPolicy, which says Ok at once; heartbeats tell when the policy is held."""
     learner: float = 5.0
     """Reply to Learn and Save, which say Working at once."""
     poll: float = 2.0

@@ -78,9 +78,10 @@ class ScoringDesk:
 
     def hear(self, beat: RewardBeat, now: float) -> None:
         """A scorer's heartbeat."""
-        self._beats[beat.instance] = (now, beat)
-        if beat.busy:
+        _, before = self._beats.get(beat.instance, (0.0, beat))
+        if beat.busy or beat.scored != before.scored:
             self._moved = now
+        self._beats[beat.instance] = (now, beat)
 
     def _begin(self, sample: int, current: int, now: float) -> None:
         self._waiting[sample] = current

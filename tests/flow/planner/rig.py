@@ -128,6 +128,7 @@ class Rig:
         self.attempt = 1
         self._beats: asyncio.Queue[Beat] = asyncio.Queue()
         self._number = 0
+        self._scored = 0
 
     @property
     def blobs(self) -> dict[str, bytes]:
@@ -350,16 +351,17 @@ class Rig:
     async def _tell_scorer(self) -> None:
         subject = streams.beat(UID, "reward", "scorer")
         while True:
-            await self.bus.beat(subject, encode(RewardBeat("scorer", 0, 0, 0, False, "rules")))
+            beat = RewardBeat("scorer", 0, self._scored, 0, False, "rules")
+            await self.bus.beat(subject, encode(beat))
             await self.clock.sleep(1.0)
 
     async def _verdict(self, request: ScoreRequest) -> FactMessage:
         rollout = decode(await self.objects.fetch(request.rollout), Rollout)
         value = Value(1.0 if rollout.n_tokens < 10 else 0.0, ())
         ready = ScoreReady(request.key, request.rollout.digest, value, "rules", 0.02, "scorer")
-        self._number += 1
+        self._scored += 1
         subject = streams.fact(UID, request.attempt, "score")
-        return FactMessage(subject, encode(ready), f"score-{self._number}")
+        return FactMessage(subject, encode(ready), f"score-{self._scored}")
 
 
 def _first(error: BaseException) -> BaseException:
