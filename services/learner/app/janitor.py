@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ebbtide import paths
-from ebbtide.errors import NotFound, Temporary
+from ebbtide.errors import EbbtideError
 from ebbtide.logs import Log
 from ebbtide.ports import Blobs
 from ebbtide.wire import Manifest, Saved, decode
@@ -41,7 +41,7 @@ class Janitor:
             if not self._swept:
                 await self._drop_earlier(committed)
                 self._swept = True
-        except (Temporary, NotFound) as error:
+        except EbbtideError as error:
             self._log.warning("old files not deleted yet", why=str(error))
 
     async def _committed(self) -> dict[str, Manifest]:
