@@ -10,21 +10,31 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 
 from ebbtide.adapters.cluster_sqlite import log_file, read_lines
 from ebbtide.errors import Conflict, EbbtideError, NotFound, Refused
 from ebbtide.logs import Log
-from ebbtide.objects import rfc3339
-from ebbtide.ports import Clock, Cluster
-from ebbtide_operator.podspec import RUNNER_FINALIZER, PodStatus, PodView
-from ebbtide_operator.processes import Cold, Exit, Nursery, Started, is_alive, send, watch_adopted
+from ebbtide.objects import rfc3339, unix_time
+from ebbtide.ports import Clock, Cluster, Resource
+from ebbtide_operator.nursery import Nursery
+from ebbtide_operator.podspec import RUNNER_FINALIZER, PodStatus, PodView, view
+from ebbtide_operator.processes import (
+    Cold,
+    Exit,
+    Held,
+    Program,
+    Started,
+    is_alive,
+    send,
+    watch_adopted,
+)
 
 IDLE = 3600.0
 READY_SOON = 0.2
@@ -37,17 +47,20 @@ _TAIL = 20
 
 @dataclass(frozen=True)
 class Places:
-    """Folders. `run`: pid files; `secrets`: a file per secret; `folder`: where pods start."""
+    """Folders. `secrets`: a file per secret; `folder`: where pods start."""
 
     logs: Path
-    run: Path
     secrets: Path
     folder: Path
 
 
 @dataclass(frozen=True)
 class Host:
-    """What the pods of one machine share."""
+    """What the pods of one machine share.
+
+    `seen_at`: Unix time at which the last runner of this machine was seen alive; a pod found dead
+    had not ended before that, as far as anybody knows.
+    """
 
     cluster: Cluster
     clock: Clock
@@ -56,6 +69,7 @@ class Host:
     nursery: Nursery
     http: httpx.AsyncClient
     places: Places
+    seen_at: float | None = None
 
 
 class Keeper:
@@ -67,8 +81,11 @@ class Keeper:
         self._host = host
         self._process: Started | None = None
         self._exit: Exit | None = None
+        self._ended_at = 0.0
+        self._run = 0
         self._gone = False
         self._answered = host.clock.now()
+        self._unresponsive = False
         self._told_to_end: float | None = None
         self._adopting: asyncio.Task[None] | None = None
 
@@ -77,9 +94,10 @@ class Keeper:
         return self.pod.status
 
     def see(self, pod: PodView) -> None:
-        """The object changed."""
-        self.pod = pod
-        self.changed.set()
+        """The object changed; what is older than our own last write is no news."""
+        if _version(pod) > _version(self.pod):
+            self.pod = pod
+            self.changed.set()
 
     def see_gone(self) -> None:
         """The object is no more."""
@@ -103,42 +121,65 @@ class Keeper:
     # --- begin ------------------------------------------------------------------------------------
 
     async def _begin(self) -> float:
-        if RUNNER_FINALIZER not in self.pod.resource.metadata.finalizers:
-            finalizers = [*self.pod.resource.metadata.finalizers, RUNNER_FINALIZER]
-            try:
-                await self._patch({"metadata": {"finalizers": finalizers}})
-            except Refused:  # it is being deleted meanwhile; the change is on its way here
-                return READY_SOON
+        if self.pod.spec.warm and not self._host.nursery.warm:
+            return READY_SOON
+        if not await self._claim():
+            return READY_SOON  # it is being deleted: the change is on its way here
         port = free_port()
         try:
-            self._process = await self._start(port)
+            held = await self._start(port)
         except (EbbtideError, OSError) as error:
-            await self._write(phase="Failed", reason="CannotStart", message=str(error))
+            await self._refuse(str(error))
             return 0.0
-        self._answered = self._host.clock.now()
-        await self._write(
-            phase="Running",
-            pid=self._process.pid,
-            pidStart=self._process.start,
-            healthPort=port,
-            startedAt=rfc3339(self._host.clock.wall()),
-        )
+        recorded = False
+        try:
+            recorded = await self._record_start(held.process, port)
+        finally:
+            if not recorded:
+                self._run += 1  # its end is of no interest
+                held.drop()
+        if recorded:
+            self._process = held.process
+            self._answered = self._host.clock.now()
+            held.go()
         return READY_SOON
 
-    async def _start(self, port: int) -> Started:
+    async def _claim(self) -> bool:
+        """Hold the object as long as there may be a process; False if it is going already."""
+        if RUNNER_FINALIZER in self.pod.resource.metadata.finalizers:
+            return True
+        finalizers = [*self.pod.resource.metadata.finalizers, RUNNER_FINALIZER]
+        try:
+            return await self._patch({"metadata": {"finalizers": finalizers}})
+        except Refused:
+            return False
+
+    async def _start(self, port: int) -> Held:
         spec, meta = self.pod.spec, self.pod.resource.metadata
         log = log_file(self._host.places.logs, meta.namespace, meta.name)
         log.parent.mkdir(parents=True, exist_ok=True)
-        starter = self._host.nursery if spec.warm else self._host.cold
-        process = await starter.start(
-            spec.command,
-            self._environment(port),
+        program = Program(
+            command=spec.command,
+            env=self._environment(port),
             log=log,
             folder=self._host.places.folder,
-            ended=self._ended,
+            title=meta.name,
         )
-        self._pid_file.write_bytes(msgspec.json.encode(process))
-        return process
+        starter = self._host.nursery if spec.warm else self._host.cold
+        return await starter.start(program, ended=partial(self._ended_run, self._run))
+
+    async def _record_start(self, process: Started, port: int) -> bool:
+        return await self._write(
+            phase="Running",
+            pid=process.pid,
+            pidStart=process.start,
+            healthPort=port,
+            startedAt=rfc3339(self._host.clock.wall()),
+        )
+
+    async def _refuse(self, why: str) -> None:
+        now = rfc3339(self._host.clock.wall())
+        await self._write(phase="Failed", reason="CannotStart", message=why, finishedAt=now)
 
     def _environment(self, port: int) -> Mapping[str, str]:
         own = {k: v for k, v in os.environ.items() if not k.startswith("EBBTIDE_")}
@@ -160,17 +201,22 @@ class Keeper:
             self._answered = now
         elif now - self._answered > UNRESPONSIVE_SECONDS and self._process:
             self._host.log.warning("pod answers no probe; killing it", pod=self.pod.name)
+            self._unresponsive = True
             send(self._process, signal.SIGKILL)
         await self._set_ready(ready=ready)
         return READY_LATER if ready else READY_SOON
 
     async def _ask(self) -> tuple[bool, bool]:
-        url = f"http://127.0.0.1:{self._status.health_port}"
-        try:
-            answer = await self._host.http.get(f"{url}/readyz", timeout=PROBE_SECONDS)
-        except httpx.HTTPError:
-            return False, False
-        return True, answer.is_success
+        """Whether it is alive, and whether it is ready."""
+        for path in ("readyz", "healthz"):
+            url = f"http://127.0.0.1:{self._status.health_port}/{path}"
+            try:
+                answer = await self._host.http.get(url, timeout=PROBE_SECONDS)
+            except httpx.HTTPError:
+                return False, False
+            if answer.is_success:
+                return True, path == "readyz"
+        return False, False
 
     async def _set_ready(self, *, ready: bool) -> None:
         if ready != self._status.ready:
@@ -180,28 +226,29 @@ class Keeper:
         """Find again the process that an earlier runner started."""
         if self._process is not None or self._exit is not None or self.pod.finished:
             return
-        known = self._known()
-        if known is None:
+        if not self._status.pid:
             return
-        self._process = known
-        if is_alive(known):
-            watch = watch_adopted(known, self._ended)
-            self._adopting = asyncio.create_task(watch, name=f"adopted-{known.pid}")
+        self._process = Started(self._status.pid, self._status.pid_start)
+        if is_alive(self._process):
+            watch = watch_adopted(self._process, self._ended)
+            self._adopting = asyncio.create_task(watch, name=f"adopted-{self._process.pid}")
         else:
             self._ended(Exit())
+            self._ended_at = min(self._ended_at, self._last_seen())
 
-    def _known(self) -> Started | None:
-        if self._status.pid:
-            return Started(self._status.pid, self._status.pid_start)
-        try:
-            return msgspec.json.decode(self._pid_file.read_bytes(), type=Started)
-        except FileNotFoundError:
-            return None
+    def _last_seen(self) -> float:
+        started = unix_time(self._status.started_at) if self._status.started_at else 0.0
+        return max(started, self._host.seen_at or self._ended_at)
 
     # --- end --------------------------------------------------------------------------------------
 
+    def _ended_run(self, run: int, how: Exit) -> None:
+        if run == self._run:
+            self._ended(how)
+
     def _ended(self, how: Exit) -> None:
         self._exit = how
+        self._ended_at = self._host.clock.wall()
         self.changed.set()
 
     def _end(self) -> float:
@@ -223,15 +270,14 @@ class Keeper:
         await self._write(
             phase="Succeeded" if how.code == 0 else "Failed",
             ready=False,
-            reason=_reason(how),
+            reason="Unresponsive" if self._unresponsive else _reason(how),
             message=b"\n".join(lines).decode(errors="replace")[-4000:],
-            finishedAt=rfc3339(self._host.clock.wall()),
+            finishedAt=rfc3339(self._ended_at),
             exitCode=how.code,
             signal=how.signal,
         )
         self._exit = None
         self._process = None
-        self._pid_file.unlink(missing_ok=True)
 
     async def _let_go(self) -> float | None:
         meta = self.pod.resource.metadata
@@ -262,26 +308,29 @@ class Keeper:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    @property
-    def _pid_file(self) -> Path:
-        return self._host.places.run / f"{self.pod.uid}.pid"
-
-    async def _write(self, **status: Any) -> None:
-        merged = {**msgspec.to_builtins(self._status), **status}
-        self.pod = msgspec.structs.replace(self.pod, status=msgspec.convert(merged, PodStatus))
+    async def _write(self, **status: Any) -> bool:
+        """Write into the status; False if the object is gone."""
         meta = self.pod.resource.metadata
-        try:
-            await self._host.cluster.patch_status("Pod", meta.namespace, meta.name, status)
-        except NotFound:
-            self._host.log.info("pod object is gone", pod=meta.name)
+        return await self._learn(
+            self._host.cluster.patch_status("Pod", meta.namespace, meta.name, status)
+        )
 
-    async def _patch(self, patch: Mapping[str, Any]) -> None:
+    async def _patch(self, patch: Mapping[str, Any]) -> bool:
+        """Write into the rest of the object; False if it is gone."""
         meta = self.pod.resource.metadata
+        return await self._learn(self._host.cluster.patch("Pod", meta.namespace, meta.name, patch))
+
+    async def _learn(self, write: Awaitable[Resource]) -> bool:
         try:
-            changed = await self._host.cluster.patch("Pod", meta.namespace, meta.name, patch)
+            self.see(view(await write))
         except NotFound:
-            return
-        self.pod = msgspec.structs.replace(self.pod, resource=changed)
+            self._host.log.info("pod object is gone", pod=self.pod.name)
+            self.see_gone()
+        return not self._gone
+
+
+def _version(pod: PodView) -> int:
+    return int(pod.resource.metadata.resource_version)
 
 
 def _reason(how: Exit) -> str:

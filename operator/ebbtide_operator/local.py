@@ -21,15 +21,16 @@ from ebbtide import logs
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.cluster_sqlite import open_cluster
 from ebbtide.adapters.cluster_sqlite.pod_logs import rotate
-from ebbtide.errors import Conflict, Refused
+from ebbtide.errors import Conflict, Refused, Temporary
 from ebbtide.exits import EXIT_REFUSED
 from ebbtide.metrics import new_registry
 from ebbtide.ports import Resource
 from ebbtide.runtime import Process, run
 from ebbtide.settings import ProcessSettings
 from ebbtide_operator.keeper import Host, Keeper, Places
+from ebbtide_operator.nursery import Nursery
 from ebbtide_operator.podspec import view
-from ebbtide_operator.processes import Cold, Nursery
+from ebbtide_operator.processes import Cold
 
 WARM_MODULES = (
     "torch",
@@ -45,6 +46,8 @@ WARM_MODULES = (
     "redis.asyncio",
 )
 ROTATE_SECONDS = 30.0
+ALIVE_SECONDS = 2.0
+AGAIN_SECONDS = 0.1
 
 
 class RunnerSettings(ProcessSettings):
@@ -57,7 +60,7 @@ class RunnerSettings(ProcessSettings):
     secrets_dir: str
     """Folder with one file per secret."""
     run_dir: str
-    """Folder for what the next runner must know."""
+    """Folder for what the next runner must know: when this one was last alive."""
     folder: str = "."
     """Working directory of pods."""
     warm_modules: str = ",".join(WARM_MODULES)
@@ -84,6 +87,8 @@ class Runner:
             pods, version = await self._host.cluster.list("Pod")
             for pod in pods:
                 self._see(pod, group)
+            for uid in set(self._keepers) - {pod.metadata.uid for pod in pods}:
+                self._see_gone(uid)
             try:
                 async for change in self._host.cluster.watch(["Pod"], None, version):
                     if change.type == "DELETED":
@@ -124,10 +129,28 @@ class Runner:
             try:
                 wait = await keeper.step()
             except Conflict:
-                wait = 0.1
+                wait = AGAIN_SECONDS
+            except Temporary as error:
+                self._host.log.warning("object store does not answer", why=str(error))
+                wait = AGAIN_SECONDS
             if wait is not None:
                 await _pause(keeper.changed, wait)
         del self._keepers[keeper.pod.uid]
+
+
+class LifeSign:
+    """Says to the next runner until when this one lived."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.earlier = file.stat().st_mtime if file.exists() else None
+        """Unix time of the last sign of an earlier runner."""
+
+    async def keep(self) -> None:
+        """Give a sign now and then, for ever."""
+        while True:
+            self._file.touch()
+            await asyncio.sleep(ALIVE_SECONDS)
 
 
 async def _pause(changed: asyncio.Event, seconds: float) -> None:
@@ -138,7 +161,7 @@ async def _pause(changed: asyncio.Event, seconds: float) -> None:
         return
 
 
-async def serve(settings: RunnerSettings, process: Process, places: Places) -> None:
+async def serve(settings: RunnerSettings, process: Process, places: Places, sign: LifeSign) -> None:
     """Run until SIGTERM; pods run on."""
     async with AsyncExitStack() as stack:
         clock = SystemClock()
@@ -154,12 +177,14 @@ async def serve(settings: RunnerSettings, process: Process, places: Places) -> N
             nursery=nursery,
             http=await stack.enter_async_context(httpx.AsyncClient(trust_env=False)),
             places=places,
+            seen_at=sign.earlier,
         )
         runner = Runner(host=host, log_bytes=settings.log_bytes)
         tasks = [
             process.spawn(nursery.run(), name="nursery"),
             process.spawn(runner.watch(), name="pods"),
             process.spawn(runner.rotate_logs(), name="logs"),
+            process.spawn(sign.keep(), name="alive"),
         ]
         process.health.ready = True
         await process.drain.wait()
@@ -171,11 +196,10 @@ async def serve(settings: RunnerSettings, process: Process, places: Places) -> N
 def _places(settings: RunnerSettings) -> Places:
     places = Places(
         logs=Path(settings.logs_dir).resolve(),
-        run=Path(settings.run_dir).resolve(),
         secrets=Path(settings.secrets_dir).resolve(),
         folder=Path(settings.folder).resolve(),
     )
-    for folder in (places.logs, places.run):
+    for folder in (places.logs, Path(settings.run_dir).resolve()):
         folder.mkdir(parents=True, exist_ok=True)
     return places
 
@@ -189,8 +213,9 @@ def main() -> int:
         return EXIT_REFUSED
     log = logs.setup(settings.log_level, role="runner")
     places = _places(settings)
+    sign = LifeSign(Path(settings.run_dir) / "runner.alive")
     return run(
-        lambda process: serve(settings, process, places),
+        lambda process: serve(settings, process, places, sign),
         settings=settings,
         registry=new_registry(),
         log=log,

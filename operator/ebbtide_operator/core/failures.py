@@ -30,7 +30,7 @@ from ebbtide_operator.podspec import PodView
 
 _FORGIVEN_SECONDS = 600.0
 _LONGEST_WAIT = 60.0
-_OWN_REASONS = frozenset({"Unhealthy", "StartFailed"})
+_OWN_REASONS = frozenset({"CannotStart"})
 
 
 class Fault(StrEnum):

@@ -1,6 +1,7 @@
 """The process runner starts, watches and ends real processes as pod objects say."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,11 +16,14 @@ import structlog
 
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.cluster_sqlite import open_cluster
+from ebbtide.errors import Temporary
+from ebbtide.objects import unix_time
 from ebbtide.ports import Cluster, Meta, Resource
 from ebbtide_operator.keeper import Host, Places
 from ebbtide_operator.local import Runner
+from ebbtide_operator.nursery import Nursery
 from ebbtide_operator.podspec import PodSpec, PodView, view
-from ebbtide_operator.processes import Cold, Nursery
+from ebbtide_operator.processes import Cold, start_time
 
 PROBE = (
     "import http.server, os\n"
@@ -31,16 +35,37 @@ PROBE = (
 )
 
 
+class Losing:
+    """The object store; the first `lose` writes of a pid do not get through."""
+
+    def __init__(self, real: Cluster) -> None:
+        self.real = real
+        self.lose = 0
+        self.lost: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    async def patch_status(
+        self, kind: str, namespace: str, name: str, status: dict[str, Any]
+    ) -> Resource:
+        if "pid" in status and len(self.lost) < self.lose:
+            self.lost.append(status["pid"])
+            raise Temporary("the object store is locked")
+        return await self.real.patch_status(kind, namespace, name, status)
+
+
 class Machine:
     """One runner over one store; `stop` ends the runner and leaves its processes alone."""
 
-    def __init__(self, cluster: Cluster, host: Host) -> None:
+    def __init__(self, cluster: Losing, host: Host) -> None:
         self.cluster = cluster
         self._host = host
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        runner = Runner(host=self._host, log_bytes=1 << 20)
+    def start(self, seen_at: float | None = None) -> None:
+        host = dataclasses.replace(self._host, seen_at=seen_at)
+        runner = Runner(host=host, log_bytes=1 << 20)
         work = (runner.watch(), self._host.nursery.run())
         self._tasks = [asyncio.create_task(w) for w in work]
 
@@ -66,11 +91,11 @@ class Machine:
 
 
 @asynccontextmanager
-async def a_host(folder: Path, cluster: Cluster) -> AsyncIterator[Host]:
-    places = Places(folder / "logs", folder / "run", folder / "secrets", folder)
-    for path in (places.logs, places.run, places.secrets):
+async def a_host(folder: Path, cluster: Any) -> AsyncIterator[Host]:
+    places = Places(folder / "logs", folder / "secrets", folder)
+    for path in (places.logs, places.secrets):
         path.mkdir(exist_ok=True)
-    log = structlog.make_filtering_bound_logger(50)(None, [], {})
+    log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(50))
     async with httpx.AsyncClient(trust_env=False) as http:
         yield Host(
             cluster=cluster,
@@ -86,8 +111,8 @@ async def a_host(folder: Path, cluster: Cluster) -> AsyncIterator[Host]:
 @pytest.fixture
 async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
     async with (
-        open_cluster(tmp_path / "o.sqlite", clock=SystemClock()) as cluster,
-        a_host(tmp_path, cluster) as host,
+        open_cluster(tmp_path / "o.sqlite", clock=SystemClock()) as store,
+        a_host(tmp_path, cluster := Losing(store)) as host,
     ):
         machine = Machine(cluster, host)
         machine.start()
@@ -176,6 +201,31 @@ async def test_a_missing_secret_fails_the_pod_with_its_name(machine: Machine) ->
     await machine.add("a", *python("pass"), secret_env={"PASSWORD": "nowhere"})
     pod = await machine.pod("a", lambda p: p.finished)
     assert "nowhere" in pod.status.message
+
+
+@pytest.mark.parametrize("warm", [False, True])
+async def test_no_process_runs_unless_its_pid_is_on_record(machine: Machine, warm: bool) -> None:
+    machine.cluster.lose = 3
+    await machine.add("a", "python", "-m", "this", warm=warm)
+    pod = await machine.pod("a", lambda p: p.finished)
+    assert len(machine.cluster.lost) == 3
+    assert pod.status.phase == "Succeeded"
+    assert pod.status.message.count("Beautiful is better than ugly") == 1
+    assert not any(start_time(pid) for pid in machine.cluster.lost)
+
+
+async def test_a_pod_that_died_while_no_runner_lived_ended_when_the_last_one_did(
+    machine: Machine,
+) -> None:
+    await machine.add("a", *python(PROBE))
+    before = await machine.pod("a", lambda p: p.status.ready)
+    await machine.stop()
+    os.kill(before.status.pid, signal.SIGKILL)
+    seen = unix_time(before.status.started_at) + 0.01
+    machine.start(seen_at=seen)
+    ended = await machine.pod("a", lambda p: p.finished)
+    assert unix_time(ended.status.finished_at) == pytest.approx(seen, abs=1e-3)
+    assert ended.status.reason == "Unknown"
 
 
 async def test_the_next_runner_adopts_what_runs(machine: Machine) -> None:
