@@ -155,6 +155,7 @@ class Course:
             self._training.save_if_due(always=always)
         if self.phase == LEARN and step is not None:
             self._training.learn(step)
+        self._training.ask()
 
     def _start(self) -> bool:
         """Go on once it is known what to sample from and where that is published."""

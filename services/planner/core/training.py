@@ -131,10 +131,12 @@ class Training:
     # --- time and replies -------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Ask for what was ordered; give up what takes too long."""
+        """Give up what takes too long."""
         if self._desk.late(self._pen.now):
             self._refused("LearnerTimeout", "the learner did not answer in time")
-            return
+
+    def ask(self) -> None:
+        """Ask for what was ordered, if it is time to."""
         order = self._desk.to_ask(self._pen.now)
         if order:
             order.call = self._pen.send(LEARNER, order.command, self._config.patience.learner)
