@@ -1,0 +1,61 @@
+"""Seconds by cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebbtide.wire import EngineStats, Heartbeat, Spent, pack_ints
+from services.planner.core.cost import Meter, actor_cause, spent
+
+
+def a_beat(state: str, running: int) -> Heartbeat:
+    rows = pack_ints([(1, 1, n, 0) for n in range(running)])
+    return Heartbeat("a", "i", 1, None, None, state, rows, (), EngineStats())
+
+
+@pytest.mark.parametrize(
+    ("state", "running", "cause"),
+    [
+        ("loading", 0, "loading"),
+        ("serving", 2, "busy"),
+        ("serving", 0, "idle"),
+        ("empty", 0, "idle"),
+        ("draining", 1, "draining"),
+    ],
+)
+def test_a_heartbeat_tells_the_cause(state: str, running: int, cause: str) -> None:
+    assert actor_cause(a_beat(state, running)) == cause
+
+
+def test_stretches_end_where_the_next_begins() -> None:
+    meter = Meter()
+    meter.mark("decode", "a", "loading", 0.0)
+    meter.mark("decode", "a", "busy", 2.0)
+    meter.mark("decode", "a", "busy", 3.0)
+    done = meter.cut(5.0)
+    found = [(s.cause, s.start, s.end) for s in done["decode", "a"]]
+    assert found == [("loading", 0.0, 2.0), ("busy", 2.0, 5.0)]
+
+
+def test_what_goes_on_counts_from_the_cut() -> None:
+    meter = Meter()
+    meter.mark("learner", "l", "idle", 0.0)
+    meter.cut(4.0)
+    assert list(spent(1, meter.cut(5.0), {})) == [Spent(1, "learner", "l", "idle", 1.0)]
+
+
+def test_a_pod_that_is_gone_costs_nothing_more() -> None:
+    meter = Meter()
+    meter.mark("decode", "a", "idle", 0.0)
+    meter.stop("decode", "a", 3.0)
+    assert [s.end for s in meter.cut(10.0)["decode", "a"]] == [3.0]
+
+
+def test_wasted_tokens_turn_their_share_of_busy_time() -> None:
+    meter = Meter()
+    meter.mark("decode", "a", "busy", 0.0)
+    meter.drew("a", 75)
+    meter.wasted("a", 25)
+    found = {r.cause: r.seconds for r in spent(0, meter.cut(8.0), meter.waste_shares())}
+    assert found == {"busy": 6.0, "wasted": 2.0}
+    assert meter.waste_shares() == {}

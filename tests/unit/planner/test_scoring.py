@@ -1,0 +1,78 @@
+"""When a score is asked for again, and when it is given up."""
+
+from __future__ import annotations
+
+import math
+
+from ebbtide.wire import Error, Invalid, RewardBeat, Value
+from services.planner.core.scoring import ScoringDesk, verdict
+
+
+def a_desk(tries: int = 2) -> ScoringDesk:
+    return ScoringDesk(tries=tries, deadline=20.0, idle=3.0)
+
+
+def a_beat(*, busy: int = 0, scored: int = 0, breaker_open: bool = False) -> RewardBeat:
+    return RewardBeat("s", busy, scored, 0, breaker_open, "rules")
+
+
+def test_a_try_ends_at_its_deadline() -> None:
+    desk = a_desk()
+    desk.ask(1, 0.0)
+    assert desk.overdue(19.9) == []
+    assert desk.overdue(20.0) == [1]
+
+
+def test_a_scored_sample_is_not_overdue() -> None:
+    desk = a_desk()
+    desk.ask(1, 0.0)
+    desk.done(1, 5.0)
+    assert desk.overdue(100.0) == []
+
+
+def test_an_error_is_asked_again_after_a_pause() -> None:
+    desk = a_desk()
+    desk.ask(1, 0.0)
+    assert desk.failed(1, 1.0)
+    assert desk.again(1.5) == []
+    assert desk.again(2.0) == [1]
+
+
+def test_the_last_error_gives_up() -> None:
+    desk = a_desk(tries=1)
+    desk.ask(1, 0.0)
+    assert not desk.failed(1, 1.0)
+
+
+def test_idle_scorers_that_forgot_their_queue_are_asked_for_everything() -> None:
+    desk = a_desk()
+    desk.ask(1, 0.0)
+    desk.hear(a_beat(), 0.0)
+    desk.hear(a_beat(), 3.0)
+    assert desk.again(2.9) == []
+    assert desk.again(3.0) == [1]
+    assert desk.again(3.1) == []
+
+
+def test_scorers_at_work_are_not_asked_twice() -> None:
+    desk = a_desk()
+    desk.ask(1, 0.0)
+    desk.hear(a_beat(busy=1), 2.0)
+    assert desk.again(3.0) == []
+
+
+def test_an_open_breaker_is_left_alone() -> None:
+    desk = a_desk()
+    desk.ask(1, 0.0)
+    desk.hear(a_beat(breaker_open=True), 3.0)
+    assert desk.again(3.5) == []
+
+
+def test_a_value_that_is_no_number_is_invalid() -> None:
+    assert isinstance(verdict(Value(math.nan, ())), Invalid)
+    assert isinstance(verdict(Value(math.inf, ())), Invalid)
+
+
+def test_other_verdicts_stand() -> None:
+    assert verdict(Value(0.5, ())) == Value(0.5, ())
+    assert verdict(Error("x")) == Error("x")

@@ -1,0 +1,75 @@
+"""Who gets which waiting sample."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.planner.core.waiting import Waiting
+
+
+def by_fours() -> Waiting:
+    return Waiting(same=lambda a, b: a // 4 == b // 4)
+
+
+def everything(_: int) -> bool:
+    return True
+
+
+def test_an_actor_gets_its_share_first_and_nothing_that_waits_no_more() -> None:
+    waiting = by_fours()
+    waiting.deal([[0, 1], [4, 5]], ["a", "b"], until=10.0)
+    assert waiting.take("b", 8, lambda sample: sample != 5, now=0.0) == [4, 0, 1]
+
+
+def test_a_share_is_kept_for_a_newcomer_until_the_time_is_over() -> None:
+    waiting = by_fours()
+    waiting.deal([[0], [4]], ["a"], until=10.0)
+    assert waiting.take("a", 2, everything, now=0.0) == [0]
+    waiting.join("b")
+    assert waiting.take("b", 2, everything, now=0.0) == [4]
+
+
+def test_a_kept_share_goes_to_anybody_once_the_time_is_over() -> None:
+    waiting = by_fours()
+    waiting.deal([[0], [4]], ["a"], until=10.0)
+    assert waiting.take("a", 2, everything, now=10.0) == [0, 4]
+
+
+def test_an_idle_actor_takes_half_of_the_longest_queue_by_whole_groups() -> None:
+    waiting = by_fours()
+    waiting.deal([list(range(12))], ["a"], until=0.0)
+    waiting.join("b")
+    assert waiting.take("b", 12, everything, now=0.0)[:8] == [4, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_what_lost_its_actor_comes_before_what_waits() -> None:
+    waiting = by_fours()
+    waiting.deal([[8, 9]], ["a"], until=0.0)
+    waiting.put_back([0, 1], ["a"])
+    assert waiting.take("a", 3, everything, now=0.0) == [0, 1, 8]
+
+
+def test_what_lost_the_last_actor_waits_for_the_next_one() -> None:
+    waiting = by_fours()
+    waiting.deal([[0]], ["a"], until=0.0)
+    waiting.put_back(waiting.leave("a"), [])
+    waiting.join("b")
+    assert waiting.take("b", 1, everything, now=0.0) == [0]
+
+
+@given(st.lists(st.sampled_from("abcdx"), max_size=40), st.integers(1, 4), st.integers(1, 5))
+def test_no_waiting_sample_is_lost_or_given_twice(moves: str, shares: int, room: int) -> None:
+    waiting, given_out, names = by_fours(), [], ["a"]
+    waiting.deal([list(range(s * 4, s * 4 + 4)) for s in range(shares)], names, until=5.0)
+    for now, move in enumerate(moves):
+        if move == "x" and len(names) > 1:
+            gone = names.pop()
+            waiting.put_back(waiting.leave(gone), names)
+        elif move in names:
+            given_out += waiting.take(move, room, everything, float(now))
+        elif move != "x":
+            names.append(move)
+            waiting.join(move)
+    given_out += waiting.take("a", 100, everything, 1000.0)
+    assert sorted(given_out) == list(range(4 * shares))
