@@ -44,6 +44,9 @@ WARM_MODULES = (
     "obstore",
     "nats",
     "redis.asyncio",
+    "ebbtide.engines.torch.engine",
+    "services.decode.app.body",
+    "services.learner.app.shell",
 )
 ROTATE_SECONDS = 30.0
 ALIVE_SECONDS = 2.0
