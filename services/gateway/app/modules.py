@@ -31,8 +31,9 @@ def find(module: str) -> ModuleSpec | None:
     path: list[str] | None = None
     spec: ModuleSpec | None = None
     parts = module.split(".")
-    for depth in range(1, len(parts) + 1):
-        spec = PathFinder.find_spec(".".join(parts[:depth]), path)
+    for part in parts:
+        # By its own name: a dotted one makes a namespace package look for its parent in sys.modules.
+        spec = PathFinder.find_spec(part, path)
         if spec is None:
             return None
         path = list(spec.submodule_search_locations or ())
