@@ -31,12 +31,14 @@ class Meter:
 
     def __init__(self) -> None:
         self._now: dict[Pod, tuple[Cause, float]] = {}
+        self._heard: dict[Pod, float] = {}
         self._done: dict[Pod, list[Stretch]] = defaultdict(list)
         self._tokens: dict[str, int] = defaultdict(int)
         self._wasted: dict[str, int] = defaultdict(int)
 
     def mark(self, role: str, pod: str, cause: Cause, now: float) -> None:
         """From now on the pod does `cause`."""
+        self._heard[role, pod] = now
         current = self._now.get((role, pod))
         if current is None:
             self._now[role, pod] = (cause, now)
@@ -48,7 +50,21 @@ class Meter:
         """The pod is gone since `at`."""
         if (role, pod) in self._now:
             self._close((role, pod), at)
-            del self._now[role, pod]
+            del self._now[role, pod], self._heard[role, pod]
+
+    def expire(self, now: float, after: float) -> None:
+        """Pods that were not heard for `after` seconds are gone since they were last heard."""
+        for role, pod in [p for p, heard in self._heard.items() if now - heard > after]:
+            self.stop(role, pod, self._heard[role, pod])
+
+    def open_seconds(self, now: float) -> dict[str, float]:
+        """Seconds since the last `cut`, by role."""
+        seconds: dict[str, float] = defaultdict(float)
+        for (role, _), done in self._done.items():
+            seconds[role] += sum(stretch.end - stretch.start for stretch in done)
+        for (role, _), (_, since) in self._now.items():
+            seconds[role] += max(0.0, now - since)
+        return seconds
 
     def drew(self, pod: str, tokens: int) -> None:
         """The actor's tokens were of use."""

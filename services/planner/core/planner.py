@@ -78,7 +78,7 @@ class Planner:
             training=self._training,
             meter=self._meter,
         )
-        self._meter.mark("planner", pod, "busy", now)
+        self._pod = pod
         self._course.begin()
 
     @property
@@ -124,7 +124,8 @@ class Planner:
 
     def cost_status(self) -> CostStatus:
         """Money so far, for the status."""
-        return cost_status(self._config, self._pen.book)
+        open_seconds = self._meter.open_seconds(self._pen.now)
+        return cost_status(self._config, self._pen.book, open_seconds)
 
     def _take(self, event: Event) -> None:
         match event:
@@ -153,7 +154,8 @@ class Planner:
                 self._hear_actor(beat)
             case LearnerBeat():
                 self._training.hear(beat)
-                self._meter.mark("learner", "learner", learner_cause(beat), self._pen.now)
+                for rank in range(self._config.ranks):
+                    self._meter.mark("learner", str(rank), learner_cause(beat), self._pen.now)
             case RewardBeat():
                 self._scoring.hear(beat, self._pen.now)
                 cause: Cause = "busy" if beat.busy else "idle"
@@ -187,6 +189,8 @@ class Planner:
 
     def _tick(self) -> None:
         step, now = self._pen.book.open, self._pen.now
+        self._meter.mark("planner", self._pod, "busy", now)
+        self._meter.expire(now, self._config.patience.lease)
         self._mourn(self._handouts.lapse())
         self._training.tick()
         if step is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ebbtide.status import CostStatus, PolicyStatus, Progress
 from services.planner.core.book import Book
@@ -73,9 +73,10 @@ def policy_status(book: Book) -> PolicyStatus | None:
     return PolicyStatus(policy.n, policy.digest, policy.attempt, folder)
 
 
-def cost_status(config: JobConfig, book: Book) -> CostStatus:
-    """`status.cost`: what the planner can explain so far."""
-    costs = [price(seconds, role, config.economy) for (role, _), seconds in book.spent.items()]
+def cost_status(config: JobConfig, book: Book, unspent: Mapping[str, float]) -> CostStatus:
+    """`status.cost`: what the planner can explain. `unspent`: seconds by role, not in the ledger."""
+    spent = [(role, seconds) for (role, _), seconds in book.spent.items()]
+    costs = [price(seconds, role, config.economy) for role, seconds in [*spent, *unspent.items()]]
     known = [cost for cost in costs if cost is not None]
     whole = len(known) == len(costs)
     return CostStatus(accrued=sum(known) if whole else None, currency=config.economy.currency)

@@ -59,3 +59,19 @@ def test_wasted_tokens_turn_their_share_of_busy_time() -> None:
     found = {r.cause: r.seconds for r in spent(0, meter.cut(8.0), meter.waste_shares())}
     assert found == {"busy": 6.0, "wasted": 2.0}
     assert meter.waste_shares() == {}
+
+
+def test_a_pod_that_is_heard_no_more_ends_where_it_was_last_heard() -> None:
+    meter = Meter()
+    meter.mark("reward", "s", "idle", 0.0)
+    meter.mark("reward", "s", "idle", 3.0)
+    meter.expire(9.0, after=5.0)
+    assert [s.end for s in meter.cut(10.0)["reward", "s"]] == [3.0]
+    assert meter.open_seconds(20.0) == {}
+
+
+def test_seconds_under_way_are_known_before_the_cut() -> None:
+    meter = Meter()
+    meter.mark("decode", "a", "idle", 0.0)
+    meter.mark("decode", "b", "busy", 1.0)
+    assert meter.open_seconds(4.0) == {"decode": 7.0}
