@@ -55,7 +55,7 @@ async def test_a_worker_killed_from_outside_costs_its_answer_nothing(open_pool: 
         first = pool.pids[0]
         os.kill(first, signal.SIGKILL)
         async with asyncio.timeout(60):
-            while not set(pool.pids) - {first}:  # noqa: ASYNC110 - nothing tells of a new worker
+            while not set(pool.pids) - {first}:
                 await asyncio.sleep(0.05)
         assert not task.done()
         task.cancel()
