@@ -160,14 +160,14 @@ class Following:
         return Frame(event="line", data=data, id=listing.encode(self._read))
 
     async def _watch(self, group: asyncio.TaskGroup) -> None:
-        tasks: dict[PodRole, asyncio.Task[None]] = {}
+        tasks: dict[PodRole, asyncio.Task[int]] = {}
         try:
             while True:
                 pods, over = await self._routes.pods_now(
                     self._job.name, self._job.uid, self._role, self._pod
                 )
                 for source in pods:
-                    if source not in tasks:
+                    if _unread(tasks.get(source)):
                         tasks[source] = group.create_task(self._pump(source))
                 if over:
                     break
@@ -179,8 +179,8 @@ class Following:
             for task in tasks.values():
                 task.cancel()
 
-    async def _pump(self, source: PodRole) -> None:
-        """Put the pod's lines on the queue; a full queue makes this wait, not grow."""
+    async def _pump(self, source: PodRole) -> int:
+        """Put the pod's lines on the queue (when it is full, wait); returns how many there were."""
         lines = [raw async for raw in self._routes.lines(source, tail=None, follow=False)]
         skip = self._read.lines.get(source.pod, 0) if self._resumed else len(lines) - self._tail
         number = 0
@@ -188,3 +188,9 @@ class Following:
             number += 1
             if number > skip:
                 await self._queue.put((source, number, raw))
+        return number
+
+
+def _unread(task: asyncio.Task[int] | None) -> bool:
+    """Whether a pod must be read (again): a young pod has no log to follow yet."""
+    return task is None or (task.done() and task.result() == 0)

@@ -39,7 +39,7 @@ SHORT = settings(
     suppress_health_check=list(HealthCheck),
 )
 SHORT_BODIES = settings(SHORT, max_examples=60)
-LONG = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+LONG = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 document = json.loads(Path("docs/api/openapi.json").read_text("utf-8"))

@@ -245,6 +245,22 @@ async def test_a_log_stream_gives_all_lines_and_resumes_behind_the_last() -> Non
     assert sorted(map(str, again)) == sorted(map(str, rest))
 
 
+async def test_a_pod_that_writes_late_is_followed_too() -> None:
+    world = World()
+    await world.put_job()
+    await put_pod(world, "planner", "p")
+    del world.cluster.logs_of["p"]
+
+    async def write() -> None:
+        await asyncio.sleep(0.01)
+        world.cluster.logs_of["p"] = [b"late"]
+        await asyncio.sleep(0.01)
+        await world.end("demo")
+
+    frames, _ = await asyncio.gather(stream(world, "logs"), write())
+    assert [data["text"] for event, data, _ in frames if event == "line"] == ["late"]
+
+
 async def test_a_line_that_is_not_utf8_is_shown_as_well_as_it_can_be() -> None:
     world = World()
     await world.put_job()
