@@ -55,7 +55,7 @@ class Job:
         settings = RewardSettings(
             nats_url=self._servers.nats_url,
             nats_user="reward",
-            nats_password=self._servers.credentials.nats["reward"],  # type: ignore[arg-type]
+            nats_password=self._servers.credentials.nats["reward"],
             blobs_url=(self._folder / "blobs").as_uri(),
             grace_seconds=grace,
             job="job",
