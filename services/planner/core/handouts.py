@@ -299,8 +299,9 @@ class Handouts:
     def resubmit(self, step: OpenStep) -> None:
         """Send again what was submitted without an answer."""
         for actor in self.crew:
-            if self._pen.now < actor.resubmit_at or not actor.out:
+            if not 0.0 < actor.resubmit_at <= self._pen.now:
                 continue
+            actor.resubmit_at = 0.0
             holders = [step.holder(code) for code in actor.unanswered()]
             samples = [i for i in holders if i is not None][:_ASSIGNS_AT_ONCE]
             if samples:

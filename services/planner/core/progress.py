@@ -50,7 +50,7 @@ def standing(
         reason=outcome.reason if outcome else "",
         message=_message(outcome.message if outcome else "", training),
         planner_epoch=book.epoch,
-        samples_expected=len(step) if step else 0,
+        samples_expected=step.size if step else 0,
         samples_accepted=_known(step.rollouts) if step else 0,
         samples_scored=_known(step.scores) if step else 0,
         samples_abandoned=_in(step, ABANDONED),

@@ -118,7 +118,7 @@ def _kind(ending: Ending) -> Literal["train", "eval", "sft"]:
 
 def _samples(step: OpenStep) -> SampleCounts:
     return SampleCounts(
-        expected=len(step),
+        expected=step.size,
         accepted=sum(found is not None for found in step.rollouts),
         valued=step.states.count(VALUED),
         invalid=step.states.count(INVALID),

@@ -44,6 +44,7 @@ class OpenStep:
         sizes = [group.size for group in plan.groups]
         count = sum(sizes)
         self.plan = plan
+        self.size = count
         self.starts = list(accumulate(sizes, initial=0))
         self.group_of = [g for g, size in enumerate(sizes) for _ in range(size)]
         self.states = bytearray(count)
@@ -61,9 +62,6 @@ class OpenStep:
         self.counts = dict.fromkeys(("dispatches", "resumed", "restarted", "adopted", "void"), 0)
         self.wasted_tokens = 0
         self._job_uid, self._step, self._groups = job_uid, plan.step, len(sizes)
-
-    def __len__(self) -> int:
-        return len(self.states)
 
     # --- who is who ---------------------------------------------------------------------------
 
