@@ -19,6 +19,7 @@ from ebbtide.cli.show import print_json
 from ebbtide.endpoint import Up, read_up, state_dir
 
 _MODULE = "ebbtide_operator.up"
+_SWEEP = "ebbtide_operator.down"
 _LOG = "up.log"
 _POLL_SECONDS = 0.1
 
@@ -111,8 +112,11 @@ def stop(*, folder: Path | None, timeout: float) -> None:
     """End the stack and wait for it."""
     state = folder_of(folder)
     up = read_up(state)
-    if up is None or not alive(up):
+    if up is None or (not alive(up) and up.stage == "stopped"):
         print("nothing is running")
+        return
+    if not alive(up):  # it was killed: what it started may still run
+        subprocess.run([sys.executable, "-m", _SWEEP, "--state", str(state)], check=True)  # noqa: S603
         return
     with contextlib.suppress(ProcessLookupError):
         os.kill(up.pids["up"], signal.SIGTERM)

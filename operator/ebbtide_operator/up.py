@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,91 +23,19 @@ import httpx
 import msgspec
 
 from ebbtide import logs, tokens
-from ebbtide.adapters.clock import SystemClock
-from ebbtide.adapters.cluster_sqlite import open_cluster
 from ebbtide.adapters.embedded import HOST, Daemon, EmbeddedServers
 from ebbtide.endpoint import Up, read_up, write_up
 from ebbtide.errors import EbbtideError, Permanent, Refused
 from ebbtide.exits import EXIT_OK, EXIT_REFUSED
 from ebbtide.logs import Log
+from ebbtide_operator import leftovers
+from ebbtide_operator.children import Child
 from ebbtide_operator.core.pods import ROLES
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.keeper import free_port
-from ebbtide_operator.podspec import view
-from ebbtide_operator.processes import Started, is_alive, send, start_time
 
 READY_SECONDS = 90.0
-END_SECONDS = 15.0
 POLL_SECONDS = 0.1
-BACKOFF_SECONDS = (0.2, 10.0)
-STEADY_SECONDS = 30.0
-"""A child that lived so long starts again at once if it dies."""
-
-
-class Child:
-    """One process that must run: started, watched, started again."""
-
-    def __init__(
-        self,
-        name: str,
-        module: str,
-        env: Mapping[str, str],
-        *,
-        log: Log,
-        started: Callable[[], None],
-    ) -> None:
-        self.name = name
-        self.pid = 0
-        self._started = started
-        self._module, self._log = module, log
-        self._health = f"http://{HOST}:{env['EBBTIDE_HEALTH_PORT']}/readyz"
-        own = {k: v for k, v in os.environ.items() if not k.startswith("EBBTIDE_")}
-        self._env = own | dict(env)
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def run(self) -> None:
-        """Keep it running until cancelled; raises Refused if its settings are refused."""
-        pause = BACKOFF_SECONDS[0]
-        clock = asyncio.get_running_loop()
-        while True:
-            began = clock.time()
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", self._module),
-                env=self._env,
-                stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            self.pid = self._process.pid
-            self._started()
-            code = await self._process.wait()
-            self._log.warning("process ended; starting it again", child=self.name, code=code)
-            steady = clock.time() - began > STEADY_SECONDS
-            if code == EXIT_REFUSED and not steady:
-                raise Refused(f"{self.name} refused its settings; its last line says which")
-            pause = BACKOFF_SECONDS[0] if steady else min(pause * 2, BACKOFF_SECONDS[1])
-            await asyncio.sleep(pause)
-
-    async def ready(self, http: httpx.AsyncClient) -> None:
-        """Return once it answers that it is ready."""
-        while True:
-            with suppress(httpx.HTTPError):
-                if (await http.get(self._health, timeout=2.0)).is_success:
-                    return
-            await asyncio.sleep(POLL_SECONDS)
-
-    async def end(self) -> None:
-        """SIGTERM, then SIGKILL."""
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            async with asyncio.timeout(END_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 class Stack:
@@ -139,9 +68,8 @@ class Stack:
         self._children = self._make_children()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(child.run(), name=child.name) for child in self._children]
-            tasks += [group.create_task(self._keep(d)) for d in self._daemons]
-            await self._await_ready()
-            self._say(stage="ready", ready=True)
+            tasks += [group.create_task(self._keep(d)) for d in self._daemons.values()]
+            tasks.append(group.create_task(self._await_ready(), name="ready"))
             await stop.wait()
             for task in tasks:
                 task.cancel()
@@ -155,6 +83,7 @@ class Stack:
                         await child.ready(http)
                 except TimeoutError:
                     raise Permanent(f"the {child.name} was not ready in time") from None
+        self._say(stage="ready", ready=True)
 
     async def _keep(self, daemon: Daemon) -> None:
         """Start a server again when it dies; what it held is made again by those who need it."""
@@ -164,19 +93,22 @@ class Stack:
                 self._log.warning("server ended; starting it again")
                 with suppress(Permanent):
                     await daemon.start()
+                self._say()
 
     async def _end(self) -> None:
         for child in reversed(self._children):
             await child.end()
-        await _end_pods(self._state, self._log)
+        await leftovers.end_pods(self._state, self._log)
         await self._servers.stop()
 
     @property
-    def _daemons(self) -> Sequence[Daemon]:
-        return (self._servers.nats, self._servers.valkey)
+    def _daemons(self) -> Mapping[str, Daemon]:
+        return {"nats": self._servers.nats, "valkey": self._servers.valkey}
 
     def _say(self, **fields: Any) -> None:
-        pids = {"up": os.getpid()} | {child.name: child.pid for child in self._children}
+        children = {child.name: child.pid for child in self._children if child.pid}
+        servers = {name: d.pid for name, d in self._daemons.items() if d.alive()}
+        pids = {"up": os.getpid()} | children | servers
         self._up = msgspec.structs.replace(self._up, pids=pids, **fields)
         write_up(self._state, self._up)
 
@@ -256,45 +188,39 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-async def _end_pods(state: Path, log: Log) -> None:
-    """End what the runner left running: at the next start it finds these pods ended."""
-    async with open_cluster(state / "cluster.sqlite", clock=SystemClock()) as cluster:
-        pods = [view(pod) for pod in (await cluster.list("Pod"))[0]]
-    running = [Started(p.status.pid, p.status.pid_start) for p in pods if p.status.pid]
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        running = [process for process in running if is_alive(process)]
-        for process in running:
-            send(process, number)
-        await _until_ended(running)
-    if running:
-        log.info("pods ended", n=len(running))
-
-
-async def _until_ended(processes: Sequence[Started]) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(END_SECONDS):
-            while any(is_alive(process) for process in processes):  # noqa: ASYNC110
-                await asyncio.sleep(POLL_SECONDS)
-
-
 async def _run(state: Path, port: int, log: Log) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    work = asyncio.create_task(Stack(state=state, port=port, log=log).run(stop))
-    early = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, early}, return_when=asyncio.FIRST_COMPLETED)
-    early.cancel()
-    await work
+    await leftovers.end_children(state, log)
+    await Stack(state=state, port=_check_port(port), log=log).run(stop)
 
 
-def _check(state: Path, port: int) -> int:
-    """The port to use; raises Refused if the folder is in use or the port is taken."""
-    running = read_up(state)
-    pid = running.pids.get("up", 0) if running else 0
-    if pid and pid != os.getpid() and start_time(pid) is not None and running:
-        hint = "use it, or end it with: ebbtide down"
-        raise Refused(f"{state} is up already at {running.url} (process {pid}); {hint}")
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Hold the folder's lock, which the kernel frees with us; raises Refused if it is held."""
+    with (state / "up.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            running = read_up(state)
+            where = f" at {running.url}" if running else ""
+            hint = "use it, or end it with: ebbtide down"
+            raise Refused(f"{state} is up already{where}; {hint}", field="--state") from None
+        yield
+
+
+def is_up(state: Path) -> bool:
+    """Whether a supervisor of this folder lives."""
+    try:
+        with _alone(state):
+            return False
+    except Refused:
+        return True
+
+
+def _check_port(port: int) -> int:
+    """The port to use; raises Refused if it is taken."""
     if port == 0:
         return free_port()
     with socket.socket() as probe:
@@ -317,7 +243,8 @@ def main(arguments: Sequence[str]) -> int:
     state = given.state.resolve()
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        asyncio.run(_run(state, _check(state, given.port), log))
+        with _alone(state):
+            asyncio.run(_run(state, given.port, log))
     except (EbbtideError, BaseExceptionGroup) as error:
         cause = _first(error)
         if not isinstance(cause, EbbtideError):

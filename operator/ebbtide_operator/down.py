@@ -1,0 +1,68 @@
+"""Ends the platform of a state folder: `python -m ebbtide_operator.down --state DIR`.
+
+With its supervisor, by asking it; without (it was killed), by ending what it left. Data stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ebbtide import logs
+from ebbtide.adapters.embedded import EmbeddedServers
+from ebbtide.endpoint import read_up
+from ebbtide.exits import EXIT_OK, EXIT_TEMPORARY
+from ebbtide.logs import Log
+from ebbtide_operator import leftovers
+from ebbtide_operator.up import is_up
+
+POLL_SECONDS = 0.1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse the command line and end; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="ebbtide down", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True, help="folder of the platform")
+    parser.add_argument("--timeout", type=float, default=90.0, help="seconds to wait at most")
+    given = parser.parse_args(arguments)
+    state = given.state.resolve()
+    if not (state / "cluster.sqlite").exists():
+        print(f"nothing was started in {state}")  # noqa: T201 - for people
+        return EXIT_OK
+    log = logs.setup("warning", role="down")
+    ended = asyncio.run(_end(state, log, given.timeout))
+    print("stopped" if ended else "still running")  # noqa: T201 - for people
+    return EXIT_OK if ended else EXIT_TEMPORARY
+
+
+async def _end(state: Path, log: Log, timeout: float) -> bool:
+    if is_up(state):
+        return await _ask(state, timeout)
+    await leftovers.end_children(state, log)
+    await leftovers.end_pods(state, log)
+    servers = EmbeddedServers(folder=state / "servers")
+    await servers.start()  # adopts what runs: only so can it be ended
+    await servers.stop()
+    return True
+
+
+async def _ask(state: Path, timeout: float) -> bool:
+    up = read_up(state)
+    if up is not None:
+        with suppress(ProcessLookupError):
+            os.kill(up.pids["up"], signal.SIGTERM)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            while is_up(state):  # noqa: ASYNC110 - the lock of another process sets no event
+                await asyncio.sleep(POLL_SECONDS)
+    return not is_up(state)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
