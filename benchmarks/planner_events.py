@@ -29,6 +29,7 @@ from ebbtide.wire import (
     Value,
     pack_ints,
 )
+from services.planner.app.body import relax_gc
 from services.planner.core.book import Book
 from services.planner.core.config import (
     Data,
@@ -130,6 +131,7 @@ class Rig:
 
 def measure() -> Measured:
     """One big step, and one of the size that 64 actors are benchmarked with."""
+    relax_gc()  # as the planner's process does
     big, small = Rig(), Rig(groups=512, slots=64)
     big.run()
     small.run()
