@@ -23,13 +23,17 @@ _SAVE_TRIES = 5
 
 
 class Order(msgspec.Struct):
-    """The command that the learner works on. `call` 0: it is to be asked (again) at `ask_at`."""
+    """The command that the learner works on. `call` 0: it is to be asked (again) at `ask_at`.
+
+    `failures`: in a row; `refusals`: all of them, for it works again between two.
+    """
 
     command: Learn | Save
     since: float
     ask_at: float
     call: int = 0
     failures: int = 0
+    refusals: int = 0
 
 
 class LearnerDesk:
@@ -103,6 +107,7 @@ class LearnerDesk:
     def _pause(self, order: Order, reply: LearnerReply | None, now: float) -> float:
         if reply is None or isinstance(reply, Refusal):
             order.failures += 1
+            order.refusals += reply is not None
             return min(self._retry * 2.0 ** (order.failures - 1), self._poll)
         order.failures = 0
         expected = order.since + self._usual.get(type(order.command), 0.0) - now
@@ -120,7 +125,7 @@ def _ends(reply: LearnerReply | None, order: Order) -> bool:
             fits = isinstance(command, Save) and step == command.step
             return fits and attempt == command.fence.attempt
         case Refusal(code="temporary"):
-            return isinstance(command, Save) and order.failures >= _SAVE_TRIES
+            return isinstance(command, Save) and order.refusals >= _SAVE_TRIES
         case Refusal():
             return True
     return False

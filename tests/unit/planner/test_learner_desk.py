@@ -110,6 +110,17 @@ def test_a_checkpoint_that_storage_keeps_refusing_is_given_up() -> None:
     assert len(answers) == 6
 
 
+def test_work_between_refusals_does_not_make_storage_any_better() -> None:
+    desk = at_work(Save(FENCE, 4))
+    for now in range(0, 60, 6):
+        assert desk.answered(7, Working("saving"), float(now)) is None
+        assert asked(desk, now + 2.5)
+        if desk.answered(7, Refusal("temporary", "full"), now + 2.6):
+            break
+        assert asked(desk, now + 5.5)
+    assert desk.idle
+
+
 def test_an_older_checkpoint_is_not_the_one_that_was_ordered() -> None:
     desk = at_work(Save(FENCE, 4))
     saved = Saved(1, 3, a_policy(3), a_ref("i"), (), 0.1)
