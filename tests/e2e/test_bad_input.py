@@ -86,21 +86,32 @@ def test_prompts_beyond_the_limit_are_left_out_and_reported(
     assert "1" in json.dumps(job.status.get("dataset", job.status))
 
 
-@pytest.mark.parametrize("name", ["raises", "not_a_number", "hangs"])
-def test_a_broken_reward_loses_no_sample(stack: Stack, material: Material, name: str) -> None:
-    reward = {
-        "components": [
-            {"type": "function", "name": "broken", "entryPoint": f"tests.e2e.faulty:{name}"}
-        ],
+def broken(name: str) -> Spec:
+    component = {"type": "function", "name": "broken", "entryPoint": f"tests.e2e.faulty:{name}"}
+    return {
+        "components": [component],
         "timeoutSeconds": 0.3,
         "workers": 2,
         "breakerErrors": 1000,
     }
-    short = training(totalSteps=1, promptsPerStep=2)
-    job = ended(
-        stack, f"reward-{name.replace('_', '-')}", material.spec(reward=reward, training=short)
-    )
-    assert job.state == "Complete", job.message
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "why"),
+    [
+        ("raises", "Failed", "the verifier is broken"),
+        ("not_a_number", "Failed", "nan, not a finite number"),
+        ("hangs", "Complete", ""),
+    ],
+)
+def test_a_broken_reward_loses_no_sample(
+    stack: Stack, material: Material, name: str, state: str, why: str
+) -> None:
+    spec = material.spec(reward=broken(name), training=training(totalSteps=1, promptsPerStep=2))
+    job = ended(stack, f"reward-{name.replace('_', '-')}", spec)
+    assert job.state == state
+    assert why in job.message
+    assert "Traceback" not in job.message
     verdict = judged(stack, job.metadata.uid)
     assert verdict.faults() == {}
     assert verdict.accepted == 8
@@ -147,13 +158,15 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_full_disk_fails_the_job_with_its_reason(stack: Stack, material: Material) -> None:
-    """A small file system under the attempt's folder: the second checkpoint does not fit."""
-    spec = material.spec(checkpoint={"everySteps": 1}, backoffLimit=1, suspend=True)
+def test_a_full_disk_for_checkpoints_fails_the_job_with_its_reason(
+    stack: Stack, material: Material
+) -> None:
+    short = training(totalSteps=2, promptsPerStep=4)
+    spec = material.spec(checkpoint={"everySteps": 1}, training=short, suspend=True)
     job = stack.submit("full", spec)
-    folder = stack.blobs / "jobs" / job.metadata.uid / "attempts"
+    folder = stack.blobs / "jobs" / job.metadata.uid / "attempts" / "0001" / "checkpoints"
     folder.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("may not mount a file system here")
     try:
@@ -162,5 +175,6 @@ def test_a_full_disk_fails_the_job_with_its_reason(stack: Stack, material: Mater
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=False)
     assert failed.state == "Failed"
-    assert "space" in failed.message.lower()
+    assert "no space left" in failed.message.lower()
     assert "Traceback" not in failed.message
+    assert judged(stack, job.metadata.uid).faults() == {}
