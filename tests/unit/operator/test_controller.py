@@ -1,7 +1,7 @@
 """The operator's shell over fakes, on virtual time: queue, cache, lease, order of writes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -9,14 +9,13 @@ import pytest
 import structlog
 
 from ebbtide import paths, usage
-from ebbtide.errors import Conflict, NotFound, Temporary
+from ebbtide.errors import Conflict, NotFound
 from ebbtide.objects import rfc3339
-from ebbtide.ports import Change, Resource
+from ebbtide.ports import Resource
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.clock import VirtualClock, run_virtual
 from ebbtide.testing.cluster import FakeCluster
 from ebbtide.testing.jobs import a_job
-from ebbtide_operator.cache import Cache
 from ebbtide_operator.controller import Controller
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease, Lost
@@ -334,70 +333,3 @@ def test_a_failing_blob_store_holds_pods_back_until_their_time_is_written() -> N
             await platform.until(lambda: platform.pods() == [])
 
     play(scene)
-
-
-# --- the cache ------------------------------------------------------------------------------------
-
-
-def a_cache(cluster: FakeCluster, told: list[tuple[str, str]]) -> Cache:
-    return Cache(cluster=cluster, namespace=None, log=QUIET, changed=told.append)
-
-
-@pytest.mark.parametrize("seen", [True, False])
-async def test_news_older_than_a_deletion_does_not_raise_the_dead(seen: bool) -> None:
-    cluster = FakeCluster()
-    cache = a_cache(cluster, [])
-    follow = asyncio.create_task(cache.follow())
-    if seen:
-        await asyncio.sleep(0.01)
-    made = await cluster.create(a_job())
-    await cluster.delete(*JOB)
-    await asyncio.sleep(0.01)
-    cache.learn(made)
-    assert cache.jobs() == []
-    follow.cancel()
-
-
-async def test_the_write_that_removes_the_last_finalizer_removes_the_object() -> None:
-    cluster = FakeCluster()
-    cache = a_cache(cluster, [])
-    await cluster.create(a_job())
-    cache.learn(await cluster.patch(*JOB, {"metadata": {"finalizers": ["x/y"]}}))
-    await cluster.delete(*JOB)
-    cache.learn(await cluster.patch(*JOB, {"metadata": {"finalizers": []}}))
-    assert cache.jobs() == []
-
-
-class Forgetful(FakeCluster):
-    """A watch that has expired at the first change it would tell."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lists = 0
-
-    async def list(self, *given: Any, **named: Any) -> tuple[list[Resource], str]:
-        self.lists += 1
-        return await super().list(*given, **named)
-
-    async def watch(
-        self, kinds: Sequence[str], namespace: str | None, since: str
-    ) -> AsyncIterator[Change]:
-        async for change in super().watch(kinds, namespace, since):
-            if self.lists <= 3:
-                raise Conflict("expired")
-            yield change
-
-
-async def test_an_expired_watch_is_followed_by_a_new_list() -> None:
-    cluster = Forgetful()
-    told: list[tuple[str, str]] = []
-    cache = a_cache(cluster, told)
-    follow = asyncio.create_task(cache.follow())
-    await asyncio.sleep(0.01)
-    await cluster.create(a_job())
-    async with asyncio.timeout(5):
-        while not told:
-            await asyncio.sleep(0.01)
-    assert told == [("default", "job")]
-    follow.cancel()
-    assert isinstance(Lost("x"), Temporary)
