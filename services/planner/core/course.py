@@ -57,6 +57,7 @@ class Course:
         self._prompts = Prompts(config=config, data=data)
         self._prompts_at = -math.inf
         self._fresh = True
+        self._actors = config.work.replicas if isinstance(config.work, Grpo) else 0
         self._suspending = False
         self.marks = Marks(committed=pen.now)
         self.last_reward: float | None = None
@@ -91,8 +92,6 @@ class Course:
     def begin(self) -> None:
         """Take up what the ledger left: called once, before the first event."""
         step = self._pen.book.open
-        if isinstance(self._config.work, Grpo) and self._pen.book.next_step <= self._last:
-            self._pen.do(ScalePool(self._config.work.replicas, ()))
         if step is None:
             return
         self.marks.opened = self._pen.now
@@ -209,9 +208,16 @@ class Course:
             self._scoring.ask(sample, self._pen.now)
             self._intake.request(step, sample)
         self._intake.ask()
+        self._scale(step.plan.actors)
         self._deal(step)
         self._read_ahead(step)
         self.phase = DECODE
+
+    def _scale(self, actors: int) -> None:
+        """Ask the pool for what the plan wants, when that changes: others may scale it too."""
+        if actors != self._actors:
+            self._actors = actors
+            self._pen.do(ScalePool(actors, ()))
 
     def _deal(self, step: OpenStep) -> None:
         self._handouts.open(step, step.plan.actors, reserve=self._fresh)

@@ -28,13 +28,15 @@ def wanted_actors(work: Grpo, groups: Sequence[GroupPlan]) -> int:
 
 
 def equal_count(groups: Sequence[GroupPlan], n: int) -> list[list[Group]]:
-    """Split `groups` over `n` actors: contiguous shares whose counts differ by at most one.
+    """Split `groups` over `n` actors: sorted by prediction, into shares of equal count.
 
-    Whole groups, so that each prompt is prefilled on one actor alone. Training and evaluation
-    groups are split apart, so that each actor gets the same mix.
+    RLHFless (2602.22718) section 4: neighbours in length decode together. Whole groups, so that
+    each prompt is prefilled on one actor alone. Training and evaluation groups are split apart,
+    so that each actor gets the same mix.
     """
-    train = [g for g, plan in enumerate(groups) if plan.purpose == "train"]
-    other = [g for g, plan in enumerate(groups) if plan.purpose != "train"]
+    ordered = sorted(range(len(groups)), key=lambda g: predicted_tokens(groups[g]))
+    train = [g for g in ordered if groups[g].purpose == "train"]
+    other = [g for g in ordered if groups[g].purpose != "train"]
     shares = zip(_split(train, n), _split(other, n), strict=True)
     return [[*mine, *others] for mine, others in shares]
 

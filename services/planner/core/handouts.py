@@ -142,6 +142,21 @@ class Handouts:
         actor.in_flight.update(codes)
         self._calls[call] = (actor.name, actor.incarnation, codes)
 
+    def cut(self, step: OpenStep, samples: Sequence[int]) -> None:
+        """Stop these samples where they run; each goes on elsewhere once its Cut fact is here."""
+        by_actor: dict[str, list[Dispatch]] = {}
+        for sample in samples:
+            hand = step.hands[sample]
+            if hand is not None and step.states[sample] == OUT:
+                by_actor.setdefault(step.actors[sample], []).append(hand)
+        for name, dispatches in by_actor.items():
+            self._tell_cut(name, dispatches)
+
+    def _tell_cut(self, name: str, dispatches: Sequence[Dispatch]) -> None:
+        for start in range(0, len(dispatches), _CUTS_AT_ONCE):
+            chunk = tuple(dispatches[start : start + _CUTS_AT_ONCE])
+            self._pen.tell(name, CutSamples(self._pen.fence, chunk), self._patience.submit)
+
     # --- heartbeats -------------------------------------------------------------------------------
 
     def hear(self, beat: Heartbeat) -> Sighting | None:
@@ -161,20 +176,15 @@ class Handouts:
         return sighting
 
     def _check_running(self, step: OpenStep | None, sighting: Sighting) -> None:
-        strangers = [
-            run for run in sighting.running if not self._is_ours(step, sighting.actor, run)
-        ]
-        for start in range(0, len(strangers), _CUTS_AT_ONCE):
-            chunk = strangers[start : start + _CUTS_AT_ONCE]
-            command = CutSamples(self._pen.fence, tuple(run.dispatch for run in chunk))
-            self._pen.tell(sighting.actor.name, command, self._patience.submit)
+        strangers = [r.dispatch for r in sighting.running if not self._is_ours(step, sighting, r)]
+        self._tell_cut(sighting.actor.name, strangers)
 
-    def _is_ours(self, step: OpenStep | None, actor: Actor, run: Run) -> bool:
+    def _is_ours(self, step: OpenStep | None, sighting: Sighting, run: Run) -> bool:
         """Whether the running hand-out is wanted; notes its progress."""
         sample = step.holder(run.code) if step else None
         if step is None or sample is None or step.states[sample] not in (WAITING, OUT):
             return False
-        self._found(step, sample, actor, run.code)
+        self._found(step, sample, sighting.actor, run.code)
         if step.progressed(sample, run.dispatch, run.tokens):
             self._pen.progress_at = self._pen.now
         return True

@@ -27,6 +27,7 @@ from services.planner.core.config import Data, Grpo, JobConfig
 from services.planner.core.cost import Meter, actor_cause, learner_cause
 from services.planner.core.course import ENDED, Course
 from services.planner.core.crew import Actor
+from services.planner.core.decisions import moves
 from services.planner.core.effects import Effect, Note
 from services.planner.core.events import (
     Event,
@@ -195,6 +196,7 @@ class Planner:
         self._training.tick()
         if step is not None:
             self._handouts.resubmit(step)
+            self._handouts.cut(step, moves(step))
             for sample in self._scoring.overdue(now):
                 if not self._scoring.failed(sample, now):
                     self._intake.abandon(step, sample, "scoring: deadline")

@@ -14,7 +14,8 @@ from ebbtide.wire import (
     StepOpened,
 )
 from services.planner.core.config import Deadlines, Sft
-from services.planner.core.events import Suspend
+from services.planner.core.events import Suspend, Tick
+from services.planner.core.samples import OUT
 from tests.checker.verdict import examine
 from tests.unit.planner.builders import NO_EVAL, a_config, some_data
 from tests.unit.planner.world import World
@@ -148,3 +149,17 @@ def test_a_suspended_job_saves_and_begins_nothing_new() -> None:
     assert world.seat.planner.suspended
     assert world.replayed().has_checkpoint(1)
     assert world.replayed().next_step == 1
+
+
+def test_a_sample_that_is_cut_goes_on_with_its_tokens() -> None:
+    world = World(a_config(), some_data())
+    decoding(world)
+    planner, step = world.seat.planner, world.seat.planner._pen.book.open
+    assert step
+    planner._handouts.cut(step, list(step.where(OUT)))
+    world.feed(world.seat, Tick())
+    world.calm()
+    check(world)
+    counts = [report.samples for report in world.reports.values()]
+    assert sum(c.resumed for c in counts) > 0
+    assert sum(c.restarted for c in counts) == 0
