@@ -151,7 +151,7 @@ def test_a_wrong_tokens_file_is_refused_without_repeating_it(text: str) -> None:
 
 def test_nothing_to_stop_is_no_error(tmp_path: Path) -> None:
     assert run("down", "--state-dir", str(tmp_path)).stdout == "nothing is running\n"
-    started(tmp_path, pids={"up": 2**22 + 1})
+    started(tmp_path, pids={"up": 2**22 + 1}, stage="stopped")
     assert run("down", "--state-dir", str(tmp_path)).stdout == "nothing is running\n"
 
 
