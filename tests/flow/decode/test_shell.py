@@ -262,9 +262,10 @@ def test_a_drained_actor_hands_over_and_leaves_with_a_whole_log(run: Any) -> Non
                 if fact.journal:
                     await stand.hot.journal(fact.journal)
             assert not actor.work.done()
-            await job.settle("a0", *facts.values())
+            for fact in facts.values():
+                await job.settle("a0", fact)
             await actor.work
-            assert len(stand.audit()) == 6
+        assert len(stand.audit()) == 6
 
     run(scenario)
 

@@ -40,9 +40,9 @@ Hands = tuple[Dispatch, ...]
 HIGHEST = Fence(9, 9)
 
 hands = st.builds(hand, st.integers(0, 3))
-some = st.lists(hands, max_size=4).map(tuple)
-policies = st.sampled_from([POLICY, POLICY, OTHER])
-fences = st.builds(Fence, st.just(1), st.integers(1, 3))
+some = st.lists(hands, min_size=1, max_size=4).map(tuple)
+policies = st.sampled_from([POLICY] * 3 + [OTHER])
+fences = st.builds(Fence, st.just(1), st.sampled_from([2, 2, 3, 1]))
 picks = st.integers(0, 1000)
 
 
@@ -55,6 +55,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.highest = Fence(1, 1)
         self.load_in_time(POLICY)
         self.world.loaded(well=True)
+        self.submit_what_fits((hand(0), hand(1)))
+        self.fetch(0, 0, well=True)
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -116,15 +118,15 @@ class AnyOrder(RuleBasedStateMachine):
     def load(self, policy: PolicyRef, fence: Fence) -> None:
         self.command(LoadPolicy(fence, policy, INDEX))
 
-    @rule(policy=policies)
+    @rule(policy=st.sampled_from([POLICY] * 4 + [OTHER]))
     def load_in_time(self, policy: PolicyRef) -> None:
         self.command(LoadPolicy(self.highest, policy, INDEX))
 
-    @rule(rare=picks)
-    def drain(self, rare: int) -> None:
-        if rare % 8 == 0:
+    @rule(how=st.sampled_from(["not yet"] * 3 + ["command", "notice"]))
+    def drain(self, how: str) -> None:
+        if how == "command":
             self.command(Drain(self.highest))
-        elif rare % 8 == 1:
+        elif how == "notice":
             self.world.tell(Leave())
 
     @rule(fence=fences)
@@ -181,7 +183,7 @@ class AnyOrder(RuleBasedStateMachine):
     def loaded(self, *, well: bool) -> None:
         self.world.loaded(well=well)
 
-    @rule(seconds=st.sampled_from([0.1, 2.0, 11.0, 61.0]))
+    @rule(seconds=st.sampled_from([0.1, 0.1, 2.0, 2.0, 11.0, 61.0]))
     def wait(self, seconds: float) -> None:
         self.world.rig.now += seconds
         self.world.tell(Tick())
@@ -189,7 +191,8 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.world.heard)
     @rule(pick=picks)
     def hear_again(self, pick: int) -> None:
-        self.world.tell(self.world.heard[pick % len(self.world.heard)])
+        """The latest before the earliest."""
+        self.world.tell(self.world.heard[-1 - pick % len(self.world.heard)])
 
     # --- in the end -------------------------------------------------------------------------------
 
