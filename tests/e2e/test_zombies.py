@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,18 +38,41 @@ def gone(pid: int) -> bool:
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.fixture
+def ghosts() -> Iterator[list[Pod]]:
+    """Pods whose processes must not outlive the test, whatever becomes of it."""
+    found: list[Pod] = []
+    yield found
+    for pod in found:
+        with suppress(ProcessLookupError):
+            os.kill(pod.pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("role", ["planner", "learner"])
-def test_a_zombie_changes_nothing(stack: Stack, material: Material, role: str) -> None:
+def test_a_zombie_changes_nothing(
+    stack: Stack, material: Material, ghosts: list[Pod], role: str
+) -> None:
     job = stack.submit(f"zombie-{role}", material.spec())
     progress = Progress(stack.blobs, job.metadata.uid)
     until(lambda: progress.committed and progress.pending, seconds=240, what="work")
-    zombies = freeze_and_replace(stack, job.name, role)
+    ghosts += freeze_and_replace(stack, job.name, role)
     before = progress.committed
     until(lambda: progress.committed > before, seconds=240, what="a step without the zombie")
-    for zombie in zombies:
+    for zombie in ghosts:
         os.kill(zombie.pid, signal.SIGCONT)
     ended = stack.finished(job.name, seconds=300)
     assert ended.state == "Complete", ended.message
     assert judged(stack, job.metadata.uid).faults() == {}
-    for zombie in zombies:
-        until(lambda pid=zombie.pid: gone(pid), seconds=240, what=f"the end of {zombie.name}")
+
+
+def test_a_zombie_planner_ends_by_itself(
+    stack: Stack, material: Material, ghosts: list[Pod]
+) -> None:
+    """Its next write to the ledger meets a slot that is taken."""
+    job = stack.submit("zombie-ends", material.spec())
+    progress = Progress(stack.blobs, job.metadata.uid)
+    until(lambda: progress.committed and progress.pending, seconds=240, what="work")
+    ghosts += freeze_and_replace(stack, job.name, "planner")
+    os.kill(ghosts[0].pid, signal.SIGCONT)
+    until(lambda: gone(ghosts[0].pid), seconds=240, what="the end of the zombie")
+    assert stack.finished(job.name, seconds=300).state == "Complete"
