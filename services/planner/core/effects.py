@@ -14,7 +14,6 @@ import msgspec
 from ebbtide.reports import StepReport
 from ebbtide.wire import (
     ActorCommand,
-    Fact,
     LearnerCommand,
     PromptRef,
     Record,
@@ -127,21 +126,3 @@ Effect = (
     | Note
     | Finish
 )
-
-__all__ = [
-    "LEARNER",
-    "Acknowledge",
-    "Append",
-    "AskScores",
-    "CommitManifest",
-    "Effect",
-    "Fact",
-    "Finish",
-    "Forget",
-    "LoadPrompts",
-    "Note",
-    "Report",
-    "ScalePool",
-    "Send",
-    "WriteBlob",
-]
