@@ -85,7 +85,9 @@ class Performer:
 
     async def _perform_some(self) -> None:
         records, others = self._take()
-        if records:
+        if records or any(isinstance(effect, Finish) for effect in others):
+            # An outcome without a record of its own needs an empty segment: only the ledger's
+            # owner may end the job.
             began = self._clock.now()
             await self._ledger.append(records)
             self._metrics.appended(len(records), self._clock.now() - began)

@@ -163,3 +163,17 @@ def test_the_outcome_comes_after_all_records() -> None:
         assert bench.performer.idle
 
     run_virtual(scenario())
+
+
+def test_only_the_owner_of_the_ledger_ends_the_job() -> None:
+    async def scenario() -> None:
+        bench = Bench(gather=0.0)
+        running = await bench.start()
+        newer = bench.new_ledger(b"b" * 16)
+        await newer.take_over(lambda _: None, attempt=1, parent=lambda: None)
+        bench.performer.add([Finish("failed", "LearnerTimeout", "it was the planner that slept")])
+        with pytest.raises(Fenced):
+            await running
+        assert not bench.performer.finished.done()
+
+    run_virtual(scenario())
