@@ -128,9 +128,12 @@ def scorer_digest(spec: RewardSpec, versions: Mapping[str, str]) -> str:
     return digest(msgspec.json.encode([components, dict(versions)], order="deterministic"))
 
 
-def dedup_id(ready: ScoreReady, instance: str, number: int) -> str:
-    """A repeated verdict has the same id; an error, which may be followed by a value, never has."""
+def dedup_id(ready: ScoreReady, attempt: int, instance: str, number: int) -> str:
+    """A repeated verdict has the same id; an error, which may be followed by a value, never has.
+
+    Each attempt gets a verdict of its own: what was told to an earlier one may have been ignored.
+    """
     key = ready.key
     name = f"{key.job_uid}.{key.step_issued}.{key.group}.{key.index}.{key.turn}"
     tail = f"{instance}.{number}" if isinstance(ready.score, Error) else "done"
-    return f"score.{name}.{ready.rollout_digest[:16]}.{tail}"
+    return f"score.{name}.{ready.rollout_digest[:16]}.{attempt}.{tail}"

@@ -32,7 +32,7 @@ class Outlet:
         fact = FactMessage(
             subject=streams.fact(ready.key.job_uid, attempt, "score"),
             data=encode(ready),
-            dedup_id=core.dedup_id(ready, self._instance, next(self._numbers)),
+            dedup_id=core.dedup_id(ready, attempt, self._instance, next(self._numbers)),
         )
         held = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((fact, held))

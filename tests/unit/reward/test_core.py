@@ -185,9 +185,14 @@ def ready(score: Score) -> ScoreReady:
 
 def test_a_repeated_value_is_absorbed_and_an_error_never() -> None:
     value, error = ready(Value(1.0, ())), ready(Error("OSError"))
-    assert core.dedup_id(value, "a", 1) == core.dedup_id(value, "b", 2)
-    ids = {core.dedup_id(r, "a", n) for r, n in ((value, 1), (error, 1), (error, 2))}
+    assert core.dedup_id(value, 1, "a", 1) == core.dedup_id(value, 1, "b", 2)
+    ids = {core.dedup_id(r, 1, "a", n) for r, n in ((value, 1), (error, 1), (error, 2))}
     assert len(ids) == 3
+
+
+def test_the_next_attempt_hears_a_value_that_the_last_one_was_told() -> None:
+    value = ready(Value(1.0, ()))
+    assert core.dedup_id(value, 1, "a", 1) != core.dedup_id(value, 2, "a", 2)
 
 
 def test_the_digest_changes_with_the_components_and_the_versions() -> None:
