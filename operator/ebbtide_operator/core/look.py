@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -98,8 +98,3 @@ def in_the_way(pods: Iterable[PodView], now: float) -> list[PodView]:
 def overdue(pod: PodView, now: float) -> bool:
     """Whether the pod should be gone since long: its node may be lost."""
     return pod.leaving and pod.leaving_for(now) > pod.grace + _OVERDUE
-
-
-def by_age(pods: Sequence[PodView]) -> list[PodView]:
-    """Oldest first."""
-    return sorted(pods, key=index_of)

@@ -120,11 +120,6 @@ class Crew:
         """Drop and return an actor that is known to have ended."""
         return self._actors.pop(name, None)
 
-    def everyone_alive(self, now: float) -> None:
-        """Give each a full lease: it was the planner that was away."""
-        for actor in self:
-            actor.heard = now
-
 
 def _is_old(actor: Actor, beat: Heartbeat) -> bool:
     if beat.incarnation in actor.ended:
