@@ -131,6 +131,7 @@ async def _build(world: World, gang: Gang, lane: Lane, folder: Path) -> Rank:
         clock=world.clock,
         skeleton=skeleton,
         staging=folder,
+        verify=spec.checkpoint.verify,
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from ebbtide import paths
 from ebbtide.engines.policies import INDEX_NAME
-from ebbtide.errors import Corrupt, EbbtideError, Refused, Temporary
+from ebbtide.errors import Corrupt, EbbtideError, NotFound, Refused, Temporary
 from ebbtide.ports import Blobs, Clock
 from ebbtide.wire import (
     Learn,
@@ -45,7 +45,10 @@ Word = Published | Saved | Refusal
 
 
 class Rank:
-    """`skeleton`: folder with config and tokenizer; `staging`: where files are written first."""
+    """`skeleton`: folder with config and tokenizer; `staging`: where files are written first.
+
+    `verify`: read each checkpoint back before it is answered for.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Rank:
         clock: Clock,
         skeleton: Path,
         staging: Path,
+        verify: bool,
     ) -> None:
         self._uid = uid
         self._attempt = attempt
@@ -70,6 +74,7 @@ class Rank:
         self._clock = clock
         self._skeleton = skeleton
         self._staging = staging
+        self._verify = verify
         self.progress = Progress()
 
     async def start(self, parent: Ref | None) -> None:
@@ -172,16 +177,28 @@ class Rank:
         try:
             await self._lane.run(self._trainer.save, folder)
             files = sorted(folder.iterdir())
-            return tuple(
-                [await self._blobs.put_file(f"{target}{path.name}", path) for path in files]
-            )
+            refs = [await self._blobs.put_file(f"{target}{path.name}", path) for path in files]
+            return tuple([await self._read_back(ref) for ref in refs])
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    async def _read_back(self, ref: Ref) -> Ref:
+        """Return `ref`; raises Temporary unless what lies there is what was written."""
+        if not self._verify:
+            return ref
+        try:
+            path = await self._blobs.local(ref)
+            good = await self._lane.run(_file_digest, path) == ref.digest
+        except (Corrupt, NotFound):
+            good = False
+        if not good:
+            raise Temporary(f"{ref.path} does not read back as it was written")
+        return ref
 
     async def _seal(self, step: int, shards: list[Ref], began: float) -> Saved:
         kept = msgspec.structs.replace(self.progress, step=step, rng=rng_state())
         target = paths.shards(self._uid, self._attempt, step)
-        ref = await self._blobs.put(f"{target}{FILE}", encode(kept))
+        ref = await self._read_back(await self._blobs.put(f"{target}{FILE}", encode(kept)))
         assert self.progress.policy is not None
         assert self.progress.index is not None
         return Saved(

@@ -81,6 +81,7 @@ def a_rank(gang: Gang, spec: RLHFJobSpec, blobs: Blobs, folder: Path, *, attempt
         clock=VirtualClock(),
         skeleton=skeleton,
         staging=folder,
+        verify=spec.checkpoint.verify,
     )
 
 

@@ -21,6 +21,7 @@ from ebbtide.wire import (
     Learned,
     PolicyIndex,
     PolicyRef,
+    Ref,
     Refusal,
     Save,
     Saved,
@@ -178,6 +179,25 @@ async def test_a_failed_save_leaves_the_training_unharmed(rank: Rank, blobs: Fak
     assert failed.code == "temporary"
     assert isinstance(await rank.obey(Save(Fence(1, 1), 1)), Saved)
     await learned(rank, blobs, step=1)
+
+
+async def test_a_shard_that_does_not_read_back_is_no_checkpoint(
+    rank: Rank, blobs: FakeBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = blobs.put_file
+
+    async def damaged(path: str, source: Path) -> Ref:
+        ref = await put(path, source)
+        blobs.objects[path] = bytes(len(blobs.objects[path]))
+        return ref
+
+    with monkeypatch.context() as patch:
+        patch.setattr(blobs, "put_file", damaged)
+        failed = await rank.obey(Save(Fence(1, 1), 0))
+    assert isinstance(failed, Refusal)
+    assert failed.code == "temporary"
+    assert "does not read back" in failed.detail
+    await saved(rank, 0)
 
 
 async def test_a_full_disk_is_named_and_the_next_save_works(
