@@ -61,11 +61,13 @@ def lay_out(
     sample longer than that gets a micro-batch of its own.
     A sample whose advantage is zero moves nothing: with `skip_zero` it stays in the
     denominators with rank -1 but is not computed (only right without a KL term);
-    with `drop_zero` it leaves the batch and its denominators too, and is named in `dropped`.
+    with `drop_zero` groups of such samples alone leave the batch and its denominators too, and
+    are named in `dropped`.
     """
     _check(candidates, ranks, microbatch_tokens)
     ordered = sorted(candidates, key=lambda candidate: candidate.key)
-    kept = [c for c in ordered if not (drop_zero and c.advantage == 0.0)]
+    moving = {_group(c) for c in ordered if c.advantage != 0.0 or not drop_zero}
+    kept = [c for c in ordered if _group(c) in moving]
     computed = [c for c in kept if not (skip_zero and c.advantage == 0.0)]
     places, microbatches = partition(
         [c.length for c in computed], ranks=ranks, limit=microbatch_tokens
@@ -77,7 +79,7 @@ def lay_out(
         sequences=len(kept),
         ranks=ranks,
         microbatches=microbatches,
-        dropped=tuple(c.key for c in ordered if drop_zero and c.advantage == 0.0),
+        dropped=tuple(c.key for c in ordered if _group(c) not in moving),
     )
 
 
@@ -110,6 +112,10 @@ def _check(candidates: Sequence[Candidate], ranks: int, microbatch_tokens: int) 
         raise Refused("microbatch_tokens must be at least 1", field="/microbatch_tokens")
     if len({c.key for c in candidates}) != len(candidates):
         raise Refused("a sample occurs twice in one batch", field="/candidates")
+
+
+def _group(candidate: Candidate) -> tuple[int, int]:
+    return candidate.key.step_issued, candidate.key.group
 
 
 def _row(candidate: Candidate, place: tuple[int, int]) -> Row:

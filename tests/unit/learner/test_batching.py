@@ -86,9 +86,18 @@ def test_dropped_groups_leave_the_denominator_and_are_named(
     rows: list[Candidate], ranks: int, limit: int
 ) -> None:
     layout = lay_out(rows, ranks=ranks, microbatch_tokens=limit, drop_zero=True)
-    assert layout.tokens == sum(row.n_tokens for row in rows if row.advantage != 0.0)
-    assert set(layout.dropped) == {row.key for row in rows if row.advantage == 0.0}
+    moving = {row.key.group for row in rows if row.advantage != 0.0}
+    assert layout.tokens == sum(row.n_tokens for row in rows if row.key.group in moving)
+    assert set(layout.dropped) == {row.key for row in rows if row.key.group not in moving}
     assert not set(layout.dropped) & {row.key for row in layout.rows}
+
+
+def test_a_sample_at_its_groups_mean_is_not_dropped_with_groups_without_variance() -> None:
+    rows = [candidate(i, 10, advantage) for i, advantage in enumerate((-0.5, 0.0, 0.5, 0.0))]
+    still = [candidate(i, 10, 0.0) for i in range(4, 8)]
+    layout = lay_out([*rows, *still], ranks=1, microbatch_tokens=100, drop_zero=True)
+    assert layout.dropped == tuple(row.key for row in still)
+    assert (layout.tokens, layout.sequences, len(computed(layout))) == (40, 4, 2)
 
 
 def test_with_a_kl_term_samples_without_advantage_are_computed_too() -> None:
