@@ -176,16 +176,10 @@ class PlannerSpec(RoleSpec):
 
 
 class PriceSpec(Model):
-    """What one member of a pool costs; a pool that is not listed has an unknown price."""
+    """What one member (GPU, or process without one) costs; an unlisted pool's price is unknown."""
 
     pool: Name = Field(description="Node pool.")
     per_hour: float = Field(ge=0, le=1e6, description="Price of one member running, an hour.")
-    parked_per_hour: float | None = Field(
-        None, ge=0, le=1e6, description="Price while asleep; unset: unknown."
-    )
-    mode: Literal["gpu", "node"] = Field(
-        "gpu", description="Per GPU (or process), or per whole node."
-    )
 
 
 class CheckpointSpec(Model):
