@@ -166,6 +166,8 @@ class Course:
         index = self._index(policy) if policy else None
         if policy is None or index is None:
             return False
+        if book.restored and (beat is None or beat.policy is None):
+            return False  # it is still restoring: nothing is sampled before it has
         if book.restored and beat and beat.policy != policy:
             self.end("failed", "RestoreMismatch", "the learner restored another policy")
             return False

@@ -11,10 +11,11 @@ from ebbtide.wire import (
     Checkpointed,
     Committed,
     Dispatched,
+    LearnerBeat,
     StepOpened,
 )
 from services.planner.core.config import Deadlines, Sft
-from services.planner.core.events import Suspend, Tick
+from services.planner.core.events import Heard, Suspend, Tick
 from services.planner.core.samples import OUT
 from tests.checker.verdict import examine
 from tests.unit.planner.builders import NO_EVAL, a_config, some_data
@@ -114,6 +115,19 @@ def test_a_new_attempt_goes_on_from_the_newest_checkpoint() -> None:
     opened = [r.plan.step for r in world.records if isinstance(r, StepOpened)]
     assert opened.count(0) == 1
     assert world.learner.updates[0].step == 2
+
+
+def test_a_learner_that_is_still_restoring_is_waited_for() -> None:
+    world = World(a_config(steps=3), some_data())
+    while sum(isinstance(r, Checkpointed) for r in world.records) < 2:
+        world.one_round()
+    world.kill_learner()
+    world.feed(world.seat, Heard(LearnerBeat(world.attempt, None, None, "starting", 0)))
+    opened = sum(isinstance(r, StepOpened) for r in world.records)
+    world.feed(world.seat, Tick())
+    assert sum(isinstance(r, StepOpened) for r in world.records) == opened
+    world.calm()
+    check(world)
 
 
 def test_a_step_without_a_single_reward_fails_the_job_and_says_why() -> None:
