@@ -221,6 +221,7 @@ async def test_a_pod_that_died_while_no_runner_lived_ended_when_the_last_one_did
     before = await machine.pod("a", lambda p: p.status.ready)
     await machine.stop()
     os.kill(before.status.pid, signal.SIGKILL)
+    await until_dead(before.status.pid)
     seen = unix_time(before.status.started_at) + 0.01
     machine.start(seen_at=seen)
     ended = await machine.pod("a", lambda p: p.finished)
@@ -255,3 +256,10 @@ async def eventually(probe: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(30):
         while not await probe():
             await asyncio.sleep(0.02)
+
+
+async def until_dead(pid: int) -> None:
+    """A signal takes a moment; the kernel has no start time of what has ended."""
+    async with asyncio.timeout(30):
+        while start_time(pid) is not None:
+            await asyncio.sleep(0.01)
