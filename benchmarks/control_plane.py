@@ -20,8 +20,8 @@ from benchmarks.harness import Measured
 from benchmarks.progress import CpuMeter, Progress, load_json, step_reports
 from benchmarks.stack import ROOT, Stack, running, until
 
-STEPS, WARMUP = 6, 2
-PROMPTS = 192
+STEPS, WARMUP = 7, 2
+PROMPTS = 96
 CORES = 2
 
 
