@@ -74,10 +74,15 @@ class Link:
         self._judge(work, url, user, deadline)
 
     async def flush(self) -> None:
-        """Wait until the broker has seen what was sent; at once if it is lost."""
-        if self.connected:
-            with translated("flushing"):
-                await self.client.flush(timeout=int(API_SECONDS))
+        """Wait until the broker has seen what was sent; at once if it is lost.
+
+        Two round trips: nats-py writes a ping past what still waits in its buffer, so only the
+        second one follows everything.
+        """
+        with translated("flushing"):
+            for _ in range(2):
+                if self.connected:
+                    await self.client.flush(timeout=int(API_SECONDS))
 
     def _judge(self, work: asyncio.Future[None], url: str, user: str, deadline: float) -> None:
         if self._denied.done():

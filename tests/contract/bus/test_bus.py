@@ -156,7 +156,9 @@ async def test_beats_are_heard_by_wildcard(parties: Parties) -> None:
 
 async def test_a_beat_that_nobody_hears_is_gone(parties: Parties) -> None:
     subject = streams.beat(parties.uid, "decode", "a0")
-    await parties.decode.beat(subject, b"early")
+    async with parties.planner.beats(streams.beats(parties.uid)) as beats:
+        await parties.decode.beat(subject, b"early")
+        assert await first(beats, 1) == [b"early"]
     async with parties.planner.beats(streams.beats(parties.uid)) as beats:
         await parties.decode.beat(subject, b"late")
         assert await first(beats, 1) == [b"late"]
