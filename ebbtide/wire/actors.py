@@ -101,6 +101,9 @@ class Heartbeat(Wire, frozen=True, tag="heartbeat"):
     `running` is packed int32 of shape (n, 4): attempt, planner_epoch, seq, tokens so far.
     `outbox` lists terminal facts not yet settled. A dispatch in neither, in a heartbeat whose
     `number` is at least the reply's `as_of`, is lost. `incarnation` changes with each process.
+    `prefill_seconds`: spent by this process on prompts of samples that it finished.
+    `load_failure`: why the last try to load the wanted policy failed; it is tried again while
+    the state is loading, and draining says that the actor has given up and ends.
     """
 
     actor: str
@@ -113,6 +116,7 @@ class Heartbeat(Wire, frozen=True, tag="heartbeat"):
     outbox: tuple[Dispatch, ...]
     stats: EngineStats
     prefill_seconds: float = 0.0
+    load_failure: str = ""
 
 
 class LearnerBeat(Wire, frozen=True, tag="learner"):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ebbtide import streams
-from ebbtide.errors import EbbtideError, Temporary
+from ebbtide.errors import EbbtideError, Permanent, Temporary
 from ebbtide.ports import Admission, Blobs, Bus, Clock, Engine, Hot
 from ebbtide.runtime import Process
 from ebbtide.wire import ActorCommand, CommandReply, PlannerBeat, Refusal, decode, encode
@@ -47,8 +47,6 @@ from services.decode.settings import DecodeSettings
 
 TICK_SECONDS = 0.25
 ENGINE_SECONDS = 0.5
-LOAD_PAUSE_SECONDS = 1.0
-"""After a failed load the actor keeps its "loading" so long, or it would be asked at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +87,7 @@ class Shell:
         self._larder = Larder(blobs=world.blobs, hot=world.hot, clock=world.clock)
         self._metrics = DecodeMetrics(process.registry)
         self._changed = asyncio.Event()
-        self._gone: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._gone: asyncio.Future[Gone] = asyncio.get_running_loop().create_future()
         self._perform: dict[type[Effect], Callable[..., None]] = {
             Fetch: lambda e: self._spawn(self._fetch(e), "fetch"),
             Admit: lambda e: world.engine.submit(Admission(e.assign, e.prompt, e.resumed)),
@@ -103,7 +101,10 @@ class Shell:
         }
 
     async def run(self) -> None:
-        """Serve commands until the actor has left; raises Temporary if it was orphaned."""
+        """Serve commands until the actor has left.
+
+        Raises Temporary if it was orphaned; Permanent or Temporary if its policy does not load.
+        """
         for name, work in self._desk.tasks().items():
             self._process.spawn(work(), name=name)
         for name, work in (
@@ -120,11 +121,10 @@ class Shell:
         health.require_ready("broker", lambda: "" if bus.connected else "broker is lost")
         async with bus.serve(subject, self._command):
             health.ready = True
-            orphaned = await self._gone
+            gone = await self._gone
             await self._desk.finish()
             await self._say()
-        if orphaned:
-            raise Temporary("no planner was heard for too long")
+        _explain(gone)
 
     def post(self, event: Event) -> None:
         """Have the machine take `event` in, and perform what it says."""
@@ -232,8 +232,8 @@ class Shell:
         except (EbbtideError, OSError) as error:
             log.warning("policy not loaded", policy=effect.policy.n, why=str(error))
             self._metrics.not_loaded()
-            await world.clock.sleep(LOAD_PAUSE_SECONDS)
-            self.post(LoadFailed(effect.policy))
+            lasting = not isinstance(error, Temporary | OSError)
+            self.post(LoadFailed(effect.policy, str(error), lasting))
             return
         seconds = world.clock.now() - began
         self._metrics.loaded(seconds)
@@ -242,4 +242,13 @@ class Shell:
 
     def _leave(self, effect: Gone) -> None:
         if not self._gone.done():
-            self._gone.set_result(effect.orphaned)
+            self._gone.set_result(effect)
+
+
+def _explain(gone: Gone) -> None:
+    """Say by an error that the actor did not leave as it should."""
+    if gone.unable is not None:
+        kind = Permanent if gone.unable.lasting else Temporary
+        raise kind(f"policy {gone.unable.policy.n} does not load: {gone.unable.why}")
+    if gone.orphaned:
+        raise Temporary("no planner was heard for too long")

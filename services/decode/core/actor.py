@@ -38,6 +38,7 @@ from ebbtide.wire import (
     pack_ints,
 )
 from services.decode.core.held import Held, Limits
+from services.decode.core.loading import Loading
 from services.decode.core.messages import (
     Admit,
     Commanded,
@@ -82,8 +83,9 @@ class Actor:
         self._held: dict[Dispatch, Held] = {}
         self._outbox: dict[Dispatch, Terminal] = {}
         self._past: OrderedDict[Dispatch, None] = OrderedDict()
-        self._wanted: LoadPolicy | None = None
-        self._loading: PolicyRef | None = None
+        self._loading = Loading(tries=limits.load_tries, pause=limits.load_pause)
+        self._unable: LoadFailed | None = None
+        self._prefill = 0.0
         self._closing: set[Dispatch] = set()
         self._gone = False
         self._now = now
@@ -109,7 +111,7 @@ class Actor:
         """Loading | serving | draining | empty, for heartbeats."""
         if self.draining:
             return "draining"
-        if self._wanted is not None or self._loading:
+        if self._loading.busy:
             return "loading"
         return "serving" if self.policy else "empty"
 
@@ -136,6 +138,8 @@ class Actor:
             running=pack_ints([held.row for held in self._held.values()]),
             outbox=tuple(self._outbox),
             stats=stats,
+            prefill_seconds=self._prefill,
+            load_failure=self._loading.why,
         )
 
     def step(self, event: Event, now: float) -> list[Effect]:
@@ -178,7 +182,7 @@ class Actor:
         if new and (self.draining or self._gone):
             return Refusal("draining", "the actor is leaving", dispatches=named)
         # A policy that is about to go takes nothing in, or its samples would keep the next out.
-        current = None if self._wanted else self.policy
+        current = None if self._loading.wanted else self.policy
         others = tuple(a.dispatch for a in new if a.policy != current)
         if others:
             held = f"version {current.n}" if current else "none"
@@ -223,20 +227,18 @@ class Actor:
         """Load once nothing runs; samples of the old policy are cut."""
         if self.draining:
             return Refusal("draining", "the actor is leaving")
-        if command.policy == (self._loading or self.policy):
-            self._wanted = None
-        else:
-            self._wanted = command
+        if self._loading.want(command, self.policy):
             self._cut_all(list(self._held))
         return None
 
     def _loaded(self, event: PolicyLoaded) -> None:
-        if event.policy == self._loading:
-            self._loading, self.policy = None, event.policy
+        if self._loading.succeeded(event.policy):
+            self.policy = event.policy
 
     def _load_failed(self, event: LoadFailed) -> None:
-        if event.policy == self._loading:
-            self._loading = None
+        if self._loading.failed(event.policy, event.why, self._now):
+            self._unable = event
+            self._leave(None)
 
     # --- one sample's way -------------------------------------------------------------------------
 
@@ -266,6 +268,7 @@ class Actor:
             case NewTokens(chunk=chunk):
                 self._write(held, chunk)
             case EngineFinished():
+                self._prefill += event.prefill
                 held.stage, held.rollout = "storing", held.rolled_out(event, self._name)
                 self._do(Store(held.rollout))
             case EngineCut():
@@ -311,7 +314,7 @@ class Actor:
         if self._fence is None or event.fence >= self._fence:
             self._fence, self._heard = event.fence, self._now
 
-    def _leave(self, _: Leave | Drain) -> None:
+    def _leave(self, _: Leave | Drain | None) -> None:
         self.draining = True
         self._cut_all(list(self._held))
 
@@ -322,7 +325,7 @@ class Actor:
                 self._do(Publish(tuple(self._outbox.values()), again=True))
         if self._now - self._heard >= self._limits.orphan and not self._gone:
             self._gone = True
-            self._do(Gone(orphaned=True))
+            self._do(Gone(orphaned=True, unable=self._unable))
 
     def _proceed(self) -> None:
         """Do what has become possible: end closed samples, load, leave."""
@@ -331,14 +334,14 @@ class Actor:
             if held.journalled >= held.written or late:
                 self._closing.discard(held.assign.dispatch)
                 self._end(held, held.cut(self._name))
-        idle = not self._held and not self._loading and not self.draining
-        if self._wanted is not None and idle:
-            wanted, self._wanted, self.policy = self._wanted, None, None
-            self._loading = wanted.policy
-            self._do(Load(wanted.policy, wanted.index))
+        idle = not self._held and not self.draining
+        command = self._loading.begin(self._now) if idle else None
+        if command is not None:
+            self.policy = None
+            self._do(Load(command.policy, command.index))
         if self.draining and not self._held and not self._outbox and not self._gone:
             self._gone = True
-            self._do(Gone(orphaned=False))
+            self._do(Gone(orphaned=False, unable=self._unable))
 
     def _do(self, effect: Effect) -> None:
         self._effects.append(effect)

@@ -14,7 +14,9 @@ _DETAIL = 500
 class Limits(msgspec.Struct, frozen=True):
     """`queue`: samples held beyond the engine's slots. Times in seconds.
 
-    A cut waits `close` for the hot store, then hands over what the journal is known to hold.
+    A cut waits `close` for the hot store, then hands over what the journal is known to hold. A
+    policy that does not load is tried `load_tries` times, with `load_pause` between the first two
+    and twice as much each time: half a minute in all.
     """
 
     slots: int
@@ -22,6 +24,8 @@ class Limits(msgspec.Struct, frozen=True):
     republish: float = 2.0
     orphan: float = 600.0
     close: float = 10.0
+    load_tries: int = 6
+    load_pause: float = 1.0
 
 
 class Held(msgspec.Struct):

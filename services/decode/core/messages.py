@@ -73,9 +73,11 @@ class PolicyLoaded(msgspec.Struct, frozen=True):
 
 
 class LoadFailed(msgspec.Struct, frozen=True):
-    """It does not; the engine serves nothing."""
+    """It does not; the engine serves nothing. `lasting`: by what `why` says, it never will."""
 
     policy: PolicyRef
+    why: str
+    lasting: bool = False
 
 
 class PlannerSeen(msgspec.Struct, frozen=True):
@@ -168,9 +170,13 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """Nothing is held any more: end the process. `orphaned`: no planner was heard for long."""
+    """Nothing is held any more: end the process. `orphaned`: no planner was heard for long.
+
+    `unable`: the last of too many failures to load the policy that is wanted.
+    """
 
     orphaned: bool
+    unable: LoadFailed | None = None
 
 
 Effect = Reply | Fetch | Admit | CutEngine | Write | Store | Publish | Load | Settled | Gone

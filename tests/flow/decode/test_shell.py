@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ebbtide import paths, streams
-from ebbtide.errors import NotFound, Temporary
+from ebbtide.errors import NotFound, Permanent, Temporary
 from ebbtide.wire import (
     Cut,
     CutSamples,
@@ -296,7 +296,24 @@ def test_what_is_no_command_is_refused(run: Any) -> None:
     run(scenario)
 
 
-def test_a_publication_that_does_not_hold_leaves_the_actor_empty(run: Any) -> None:
+def test_a_publication_that_does_not_hold_is_reported_and_tried_again(run: Any) -> None:
+    async def scenario(stand: Any) -> None:
+        job = stand.job
+        async with stand.actor() as actor:
+            policy, index = await job.publish(7)
+            await stand.blobs.put(index.path, b"junk" * 10)
+            await job.command("a0", LoadPolicy(job.fence, policy, index))
+            beat = await job.beat("a0", lambda beat: beat.load_failure)
+            assert (beat.state, beat.policy) == ("loading", None)
+            assert "digest differs" in beat.load_failure
+            await job.publish(7)
+            await job.beat("a0", lambda beat: beat.policy == policy)
+            assert actor.value("load_failures_total") == 1
+
+    run(scenario)
+
+
+def test_an_actor_gives_up_a_corrupt_policy_after_half_a_minute_with_its_reason(run: Any) -> None:
     async def scenario(stand: Any) -> None:
         job = stand.job
         async with stand.actor() as actor:
@@ -304,11 +321,10 @@ def test_a_publication_that_does_not_hold_leaves_the_actor_empty(run: Any) -> No
             await stand.blobs.put(index.path, b"junk" * 10)
             await job.command("a0", LoadPolicy(job.fence, policy, index))
             before = stand.clock.now()
-            beat = await job.beat("a0", lambda beat: beat.state == "empty")
-            assert (beat.policy, actor.value("load_failures_total")) == (None, 1)
-            assert stand.clock.now() - before >= 1.0
-            await job.load("a0", 8)
-            assert actor.value("policy_version") == 8
+            with pytest.raises(Permanent, match=r"policy 7 does not load: .* digest differs"):
+                await actor.work
+            assert 31.0 <= stand.clock.now() - before < 34.0
+            assert actor.value("load_failures_total") == 6
 
     run(scenario)
 

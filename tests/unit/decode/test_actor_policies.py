@@ -151,17 +151,71 @@ def test_a_policy_wanted_again_before_it_went_stays() -> None:
     assert (rig.of(Load), rig.beat().state) == ([], "serving")
 
 
-def test_a_failed_load_leaves_the_actor_empty_and_willing() -> None:
+def test_a_load_that_failed_is_tried_again_after_ever_longer_pauses() -> None:
+    rig = Rig(empty=True)
+    rig.load(OTHER)
+    for pause in (1.0, 2.0, 4.0):
+        rig.tell(LoadFailed(OTHER, "a digest differs"))
+        beat = rig.beat()
+        assert (beat.state, beat.load_failure) == ("loading", "a digest differs")
+        assert rig.wait(pause - 0.1) == []
+        assert rig.wait(0.1) == [Load(OTHER, INDEX)]
+    rig.tell(PolicyLoaded(OTHER))
+    assert (rig.beat().state, rig.beat().load_failure) == ("serving", "")
+
+
+def fail_to_load(rig: Rig, last: LoadFailed) -> None:
+    """Until the actor has had enough."""
+    rig.load(OTHER)
+    for tried in range(rig.limits.load_tries):
+        if tried:
+            rig.wait(2.0 ** (tried - 1))
+        assert rig.of(Load) == [Load(OTHER, INDEX)]
+        rig.tell(last)
+
+
+def test_an_actor_whose_policy_never_loads_leaves_and_says_why() -> None:
+    rig = Rig(empty=True)
+    fault = LoadFailed(OTHER, "a digest differs", lasting=True)
+    fail_to_load(rig, fault)
+    assert rig.did == [Gone(orphaned=False, unable=fault)]
+    assert (rig.beat().state, rig.beat().load_failure) == ("draining", "a digest differs")
+
+
+def test_an_actor_that_gives_a_policy_up_has_its_facts_settled_first() -> None:
     rig = Rig()
-    rig.load(OTHER)
-    rig.tell(LoadFailed(OTHER))
-    beat = rig.beat()
-    assert (beat.state, beat.policy) == ("empty", None)
-    rig.load(OTHER)
-    assert rig.of(Load) == [Load(OTHER, INDEX)]
+    rig.finish(rig.run())
+    fault = LoadFailed(OTHER, "a digest differs")
+    fail_to_load(rig, fault)
+    assert rig.of(Gone) == []
+    rig.settle(hand())
+    assert rig.of(Gone) == [Gone(orphaned=False, unable=fault)]
 
 
-@pytest.mark.parametrize("late", [PolicyLoaded(POLICY), LoadFailed(POLICY)])
+def test_asking_again_does_not_shorten_the_pause() -> None:
+    rig = Rig(empty=True)
+    rig.load(OTHER)
+    rig.tell(LoadFailed(OTHER, "why"))
+    rig.load(OTHER)
+    assert rig.of(Load) == []
+
+
+def test_another_policy_is_loaded_at_once_between_two_tries() -> None:
+    rig = Rig(empty=True)
+    rig.load(OTHER)
+    rig.tell(LoadFailed(OTHER, "why"))
+    rig.load(THIRD)
+    assert (rig.of(Load), rig.beat().load_failure) == ([Load(THIRD, INDEX)], "")
+
+
+def test_a_heartbeat_adds_up_the_seconds_spent_on_prompts() -> None:
+    rig = Rig()
+    for seq in range(2):
+        rig.finish(rig.run(hand(seq)))
+    assert rig.beat().prefill_seconds == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("late", [PolicyLoaded(POLICY), LoadFailed(POLICY, "why")])
 def test_late_news_of_an_earlier_load_changes_nothing(late: PolicyLoaded | LoadFailed) -> None:
     rig = Rig()
     rig.load(OTHER)

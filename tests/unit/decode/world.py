@@ -135,7 +135,7 @@ class World:
     def loaded(self, *, well: bool) -> None:
         policy = self.loads.pop(0).policy
         self.policy = policy if well else None
-        self.tell(PolicyLoaded(policy) if well else LoadFailed(policy))
+        self.tell(PolicyLoaded(policy) if well else LoadFailed(policy, "why"))
 
     # --- what the actor does ----------------------------------------------------------------------
 
