@@ -18,7 +18,15 @@ from ebbtide.engines.mailbox import Seen
 from ebbtide.engines.policies import read_index
 from ebbtide.engines.samples import open_sample
 from ebbtide.errors import Refused
-from ebbtide.ports import Admission, Clock, EngineCaps, EngineEvent, EngineFailed, Loaded
+from ebbtide.ports import (
+    Admission,
+    Clock,
+    EngineCaps,
+    EngineEvent,
+    EngineFailed,
+    KvData,
+    Loaded,
+)
 from ebbtide.wire import Dispatch, EngineStats, PolicyRef
 
 
@@ -60,9 +68,12 @@ class EmulatedEngine:
         if self._seen.first(admission.assign.dispatch):
             self._post(self._submitted(admission))
 
-    def cut(self, dispatch: Dispatch) -> None:
+    def cut(self, dispatch: Dispatch, *, export: bool = False) -> None:  # noqa: ARG002
         if self._emulation:
             self._post(self._emulation.cut(dispatch, self._clock.now()))
+
+    async def prefill(self, policy: PolicyRef, tokens: bytes) -> KvData:  # noqa: ARG002
+        raise Refused("the emulated engine has no keys and values")
 
     async def events(self, timeout: float) -> Sequence[EngineEvent]:
         deadline = self._clock.now() + timeout

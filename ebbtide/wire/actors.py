@@ -24,10 +24,15 @@ class Submit(Wire, frozen=True, tag="submit"):
 
 
 class CutSamples(Wire, frozen=True, tag="cut"):
-    """Stop these dispatches and report each by a Cut fact (or Finished, if it was)."""
+    """Stop these dispatches and report each by a Cut fact (or Finished, if it was).
+
+    With a `reader`, the actor that is to go on with them, the Cut facts bring tickets for the KV
+    where the engine still has it; a ticket is optional, and without it the reader computes.
+    """
 
     fence: Fence
     dispatches: tuple[Dispatch, ...]
+    reader: str = ""
 
 
 class Settle(Wire, frozen=True, tag="settle"):
@@ -83,7 +88,12 @@ CommandReply = Ok | Refusal
 
 
 class EngineStats(Wire, frozen=True):
-    """tpot: seconds per output token of a running sample, lately; kv in tokens."""
+    """tpot: seconds per output token of a running sample, lately; kv in tokens.
+
+    Tokens that admitted samples needed prefilled were computed here (`prefill_tokens`), taken
+    from a text with the same beginning (`prefill_shared`) or pulled by ticket
+    (`prefill_imported`): the three add up to what an engine without sharing would compute.
+    """
 
     running: int = 0
     waiting: int = 0
@@ -93,6 +103,8 @@ class EngineStats(Wire, frozen=True):
     tpot: float = 0.0
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    prefill_shared: int = 0
+    prefill_imported: int = 0
 
 
 class Heartbeat(Wire, frozen=True, tag="heartbeat"):
@@ -101,6 +113,7 @@ class Heartbeat(Wire, frozen=True, tag="heartbeat"):
     `running` is packed int32 of shape (n, 4): attempt, planner_epoch, seq, tokens so far.
     `outbox` lists terminal facts not yet settled. A dispatch in neither, in a heartbeat whose
     `number` is at least the reply's `as_of`, is lost. `incarnation` changes with each process.
+    `holding` lists cut dispatches whose KV is neither read nor expired: the actor stays for them.
     `prefill_seconds`: spent by this process on prompts of samples that it finished.
     `load_failure`: why the last try to load the wanted policy failed; it is tried again while
     the state is loading, and draining says that the actor has given up and ends.
@@ -116,6 +129,7 @@ class Heartbeat(Wire, frozen=True, tag="heartbeat"):
     outbox: tuple[Dispatch, ...]
     stats: EngineStats
     prefill_seconds: float = 0.0
+    holding: tuple[Dispatch, ...] = ()
     load_failure: str = ""
 
 

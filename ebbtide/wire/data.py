@@ -7,6 +7,7 @@ from ebbtide.wire.identity import (
     Dispatch,
     JournalRef,
     KvKey,
+    KvTicket,
     PolicyRef,
     PromptRef,
     Ref,
@@ -49,7 +50,11 @@ class Sampling(Wire, frozen=True):
 
 
 class Assign(Wire, frozen=True):
-    """One sample handed to one actor. `max_new_tokens` counts from the prompt's end."""
+    """One sample handed to one actor. `max_new_tokens` counts from the prompt's end.
+
+    `ticket` is the actor's right to the KV of a beginning of prompt and resumed tokens; when it
+    cannot be used the actor computes.
+    """
 
     key: SampleKey
     dispatch: Dispatch
@@ -61,6 +66,7 @@ class Assign(Wire, frozen=True):
     max_new_tokens: int
     resume: JournalRef | None = None
     kv: KvKey | None = None
+    ticket: KvTicket | None = None
 
 
 class Span(Wire, frozen=True, array_like=True):

@@ -22,7 +22,7 @@ from ebbtide.engines.torch.decoder import Decoder, Limits, make_storage
 from ebbtide.engines.torch.promise import check_rows
 from ebbtide.engines.torch.runner import Ints, Runner, build_model, load_weights
 from ebbtide.errors import Corrupt, EbbtideError, Permanent, Refused
-from ebbtide.ports import Admission, EngineCaps, EngineEvent, EngineFailed, Loaded
+from ebbtide.ports import Admission, EngineCaps, EngineEvent, EngineFailed, KvData, Loaded
 from ebbtide.wire import Dispatch, EngineStats, PolicyRef, pack_floats, unpack_ints
 
 _TPOT_MEMORY = 0.9
@@ -97,8 +97,11 @@ class TorchEngine:
     def submit(self, admission: Admission) -> None:
         self._commands.put(_Submit(admission))
 
-    def cut(self, dispatch: Dispatch) -> None:
+    def cut(self, dispatch: Dispatch, *, export: bool = False) -> None:  # noqa: ARG002
         self._commands.put(_Cut(dispatch))
+
+    async def prefill(self, policy: PolicyRef, tokens: bytes) -> KvData:  # noqa: ARG002
+        raise Refused("not yet")
 
     async def events(self, timeout: float) -> Sequence[EngineEvent]:
         return await self._events.collect(timeout)
