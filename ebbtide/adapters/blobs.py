@@ -250,7 +250,9 @@ def _check_plain(path: str) -> None:
 
 def _open_folder(root: Path) -> LocalStore:
     try:
-        return LocalStore(prefix=root, mkdir=True)
+        # Folders go with their last blob, as in stores that have none. A put that loses its new
+        # folder to a delete at that moment fails as Temporary.
+        return LocalStore(prefix=root, mkdir=True, automatic_cleanup=True)
     except (BaseError, OSError, ValueError) as error:
         detail = f"cannot use {root} as blob store: {_first_line(error)}"
         raise Refused(detail, field="EBBTIDE_BLOBS_URL") from None

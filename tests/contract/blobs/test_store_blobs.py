@@ -100,3 +100,17 @@ async def test_a_download_of_other_content_is_corrupt_and_not_kept(tmp_path: Pat
     with pytest.raises(Corrupt, match="digest differs"):
         await blobs.local(ref)
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_folder_goes_with_its_last_blob(tmp_path: Path) -> None:
+    blobs = open_blobs(f"file://{tmp_path / 'store'}")
+    for path in ("policies/1/model", "policies/1/config", "policies/2/model"):
+        await blobs.put(path, b"x")
+    await blobs.delete("policies/1/model")
+    assert (tmp_path / "store/policies/1").is_dir()
+    await blobs.delete("policies/1/config")
+    assert [found.name for found in (tmp_path / "store/policies").iterdir()] == ["2"]
+    await blobs.delete("policies/2/model")
+    assert list(tmp_path.iterdir()) == [tmp_path / "store"]
+    await blobs.put("policies/3/model", b"x")
+    assert await blobs.list("policies") == ["policies/3/model"]
