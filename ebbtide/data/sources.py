@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ebbtide import gym
+from ebbtide.data import patterns
 from ebbtide.errors import Refused
 from ebbtide.spec import FileSource, ReasoningGymSource, Source
 
@@ -83,18 +84,10 @@ def _file_rows(
 def _files(source: FileSource) -> list[Path]:
     """Every file of the source, sorted; raises Refused when there is none."""
     path = local_path(source.uri)
-    if source.type == "hf":
-        found = sorted(p for p in path.rglob("*") if p.is_file())
-    else:
-        found = sorted(p for p in _matches(path) if p.is_file())
+    found = patterns.below(path) if source.type == "hf" else patterns.matching(path)
     if not found:
         raise Refused(f"no file at {source.uri}", field="uri")
     return found
-
-
-def _matches(pattern: Path) -> Iterator[Path]:
-    anchor = Path(pattern.anchor or ".")
-    return anchor.glob(str(pattern.relative_to(anchor)) if pattern.anchor else str(pattern))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -6,7 +6,6 @@ submission was a remote code execution elsewhere: kubernetes-platforms 4.7, thre
 
 from __future__ import annotations
 
-import glob
 import json
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ebbtide.data.patterns import matching
 from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
 from ebbtide.spec import FileSource, FunctionReward, ReasoningGymSource, RLHFJob
@@ -84,7 +84,11 @@ def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Faul
             detail = f"{path} is no folder written by datasets.save_to_disk"
             yield Fault(f"{pointer}/uri", detail)
         return
-    found = sorted(file for file in _matching(path) if file.is_file())
+    try:
+        found = matching(path)
+    except Refused as error:
+        yield Fault(f"{pointer}/uri", error.detail)
+        return
     if not found:
         yield Fault(f"{pointer}/uri", f"no file matches {path}")
     elif not any(file.stat().st_size for file in found):
@@ -94,11 +98,6 @@ def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Faul
     else:
         fields = [source.prompt_field, *([source.completion_field] if imitates else [])]
         yield from _jsonl(found, pointer, fields)
-
-
-def _matching(pattern: Path) -> list[Path]:
-    # Path.glob takes no absolute pattern.
-    return [Path(found) for found in glob.glob(str(pattern), recursive=True)]  # noqa: PTH207
 
 
 def _parquet(found: list[Path], pointer: str) -> Iterator[Fault]:

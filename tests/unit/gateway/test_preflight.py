@@ -85,6 +85,13 @@ def test_a_dataset_that_can_be_used(tmp_path: Path) -> None:
     assert faults(a_job(**files(tmp_path, "jsonl", f"{tmp_path}/*.jsonl"))) == {}
 
 
+def test_a_pattern_that_walks_too_far_is_named(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / "many" / str(number)).mkdir(parents=True)
+    document = a_job(**files(tmp_path, "jsonl", f"{tmp_path}/many/*/../*/../*/rows.jsonl"))
+    assert "more than 100,000 entries" in faults(document)["/spec/dataset/train/uri"]
+
+
 def test_imitation_needs_completions(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"prompt": "x"}\n')
     document = a_job(**files(tmp_path, "jsonl", f"{tmp_path}/rows.jsonl"))
