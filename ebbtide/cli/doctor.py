@@ -17,10 +17,9 @@ import typer
 from rich.markup import escape
 
 from ebbtide.cli.ending import FAILED
-from ebbtide.cli.local import alive, folder_of
+from ebbtide.cli.local import folder_of, running
 from ebbtide.cli.show import console, print_json
 from ebbtide.client import ApiError, Client, Unreachable
-from ebbtide.endpoint import read_up
 from ebbtide.errors import EbbtideError, Refused
 
 _MIN_FREE = 2 << 30
@@ -123,8 +122,7 @@ def disk(state: Path) -> Finding:
 
 def port(state: Path) -> Finding:
     """The API's default port."""
-    up = read_up(state)
-    if up is not None and alive(up):
+    if up := running(state):
         return Finding("port", "ok", f"{up.url} is ours")
     with socket.socket() as sock:
         try:

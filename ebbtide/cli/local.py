@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
+from ebbtide import lock
 from ebbtide.cli.ending import fail
 from ebbtide.cli.show import print_json
 from ebbtide.endpoint import Up, read_up, state_dir
@@ -33,14 +34,16 @@ def start(*, port: int, folder: Path | None, timeout: float, as_json: bool) -> N
     """Start the stack and wait until it is ready."""
     state = folder_of(folder)
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    running = read_up(state)
-    if running is not None and alive(running):
-        _told(running, as_json=as_json, how="is running already")
+    if up := running(state):
+        _told(up, as_json=as_json, how="is running already")
         return
     process = _launch(state, port)
-    console = Console(stderr=True)
-    with console.status("starting") as shown:
-        up = _await(state, process, timeout, shown)
+    try:
+        with Console(stderr=True).status("starting") as shown:
+            up = _await(state, process, timeout, shown)
+    except BaseException:  # Ctrl-C too: what has not started yet is known to nobody else
+        process.terminate()
+        raise
     _told(up, as_json=as_json, how="is ready")
 
 
@@ -63,14 +66,13 @@ def _await(state: Path, process: subprocess.Popen[bytes], timeout: float, shown:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         up = read_up(state)
-        if up is not None and alive(up):
+        if up is not None and up.pids.get("up") == process.pid:
             if up.ready:
                 return up
             shown.update(up.stage or "starting")
         if process.poll() is not None:
             fail(f"could not start: {_last_line(state)}")
         time.sleep(_POLL_SECONDS)
-    process.terminate()
     return fail(f"not ready after {timeout:.0f} s; {state / _LOG} says more")
 
 
@@ -86,44 +88,37 @@ def _told(up: Up, *, as_json: bool, how: str) -> None:
         print(f"ebbtide {how} at {up.url}\ntoken: {up.token_file}\nstop it with: ebbtide down")
 
 
-def alive(up: Up) -> bool:
-    """Whether the process that wrote up.json still runs."""
-    pid = up.pids.get("up")
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return not _is_zombie(pid)
+def running(state: Path) -> Up | None:
+    """What runs in the state folder: up.json, if the process that wrote it holds the lock.
 
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[:1] == ["Z"]
+    Its pid alone would not do: after a crash another process may bear it.
+    """
+    pid, up = lock.holder(state), read_up(state)
+    return up if pid and up and up.pids.get("up") == pid else None
 
 
 def stop(*, folder: Path | None, timeout: float) -> None:
     """End the stack and wait for it."""
     state = folder_of(folder)
-    up = read_up(state)
-    if up is None or (not alive(up) and up.stage == "stopped"):
-        print("nothing is running")
-        return
-    if not alive(up):  # it was killed: what it started may still run
-        subprocess.run([sys.executable, "-m", _SWEEP, "--state", str(state)], check=True)  # noqa: S603
+    pid = lock.holder(state)
+    if pid is None:
+        _sweep(state)
         return
     with contextlib.suppress(ProcessLookupError):
-        os.kill(up.pids["up"], signal.SIGTERM)
+        os.kill(pid, signal.SIGTERM)
     with Console(stderr=True).status("stopping"):
-        if not _until(lambda: not alive(up), timeout):
-            fail(f"still running after {timeout:.0f} s: process {up.pids['up']}")
+        if not _until(lambda: lock.holder(state) != pid, timeout):
+            fail(f"still running after {timeout:.0f} s: process {pid}")
     print("stopped")
+
+
+def _sweep(state: Path) -> None:
+    """End what a killed supervisor has left: it may still run."""
+    up = read_up(state)
+    if up is None or up.stage == "stopped":
+        print("nothing is running")
+    else:
+        subprocess.run([sys.executable, "-m", _SWEEP, "--state", str(state)], check=True)  # noqa: S603
 
 
 def _until(holds: Callable[[], bool], timeout: float) -> bool:

@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ebbtide import logs
+from ebbtide import lock, logs
 from ebbtide.adapters.embedded import EmbeddedServers
-from ebbtide.endpoint import read_up
 from ebbtide.exits import EXIT_OK, EXIT_TEMPORARY
 from ebbtide.logs import Log
 from ebbtide_operator import leftovers
-from ebbtide_operator.up import is_up
 
 POLL_SECONDS = 0.1
 
@@ -42,8 +40,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _end(state: Path, log: Log, timeout: float) -> bool:
-    if is_up(state):
-        return await _ask(state, timeout)
+    if (pid := lock.holder(state)) is not None:
+        return await _ask(state, pid, timeout)
     await leftovers.end_children(state, log)
     await leftovers.end_pods(state, log)
     servers = EmbeddedServers(folder=state / "servers")
@@ -52,16 +50,14 @@ async def _end(state: Path, log: Log, timeout: float) -> bool:
     return True
 
 
-async def _ask(state: Path, timeout: float) -> bool:
-    up = read_up(state)
-    if up is not None:
-        with suppress(ProcessLookupError):
-            os.kill(up.pids["up"], signal.SIGTERM)
+async def _ask(state: Path, pid: int, timeout: float) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout):
-            while is_up(state):  # noqa: ASYNC110 - the lock of another process sets no event
+            while lock.holder(state) == pid:  # noqa: ASYNC110 - another's lock sets no event
                 await asyncio.sleep(POLL_SECONDS)
-    return not is_up(state)
+    return lock.holder(state) != pid
 
 
 if __name__ == "__main__":

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import os
 import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 
-from ebbtide import logs, tokens
+from ebbtide import lock, logs, tokens
 from ebbtide.adapters.embedded import HOST, Daemon, EmbeddedServers
 from ebbtide.endpoint import Up, read_up, write_up
 from ebbtide.errors import EbbtideError, Permanent, Refused
@@ -198,25 +197,16 @@ async def _run(state: Path, port: int, log: Log) -> None:
 
 @contextmanager
 def _alone(state: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the kernel frees with us; raises Refused if it is held."""
-    with (state / "up.lock").open("w") as lock:
+    """Hold the folder's lock; raises Refused if another process does."""
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(lock.hold(state))
         except BlockingIOError:
             running = read_up(state)
             where = f" at {running.url}" if running else ""
             hint = "use it, or end it with: ebbtide down"
             raise Refused(f"{state} is up already{where}; {hint}", field="--state") from None
         yield
-
-
-def is_up(state: Path) -> bool:
-    """Whether a supervisor of this folder lives."""
-    try:
-        with _alone(state):
-            return False
-    except Refused:
-        return True
 
 
 def _check_port(port: int) -> int:

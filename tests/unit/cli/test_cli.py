@@ -3,8 +3,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import typer
@@ -13,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ebbtide import tokens
+from ebbtide import lock, tokens
 from ebbtide.api import Event
 from ebbtide.cli import ending, files, local
 from ebbtide.cli.commands import app
@@ -155,11 +159,62 @@ def test_nothing_to_stop_is_no_error(tmp_path: Path) -> None:
     assert run("down", "--state-dir", str(tmp_path)).stdout == "nothing is running\n"
 
 
-def test_a_running_stack_is_not_started_again(tmp_path: Path) -> None:
-    started(tmp_path, pids={"up": os.getpid()}, ready=True)
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[int]:
+    """Pid of a process that holds the state folder, as a supervisor does."""
+    code = (
+        "import sys; from pathlib import Path; from ebbtide import lock\n"
+        "with lock.hold(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
+
+
+def test_a_running_stack_is_not_started_again(tmp_path: Path, owner: int) -> None:
+    started(tmp_path, pids={"up": owner}, ready=True)
     found = run("up", "--state-dir", str(tmp_path))
     assert found.exit_code == 0
     assert "is running already at http://here" in found.stdout
+
+
+def test_a_pid_that_another_process_bears_by_now_is_no_running_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(tmp_path, pids={"up": os.getpid()}, ready=True)  # of a supervisor that was killed
+    assert local.running(tmp_path) is None
+    monkeypatch.setattr(local, "_MODULE", "no_such_module_x")
+    assert "could not start:" in run("up", "--state-dir", str(tmp_path)).stderr
+
+
+def test_a_stack_that_has_not_written_its_file_yet_is_not_judged_by_an_older_one(
+    tmp_path: Path, owner: int
+) -> None:
+    started(tmp_path, pids={"up": os.getpid()}, ready=True)
+    assert local.running(tmp_path) is None
+    assert lock.holder(tmp_path) == owner
+
+
+def test_down_ends_the_process_that_holds_the_lock_and_no_other(tmp_path: Path, owner: int) -> None:
+    started(tmp_path, pids={"up": os.getpid()}, ready=True)
+    assert run("down", "--state-dir", str(tmp_path)).stdout == "stopped\n"
+    assert lock.holder(tmp_path) is None
+
+
+def test_a_start_that_is_interrupted_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_state: Path, process: subprocess.Popen[bytes], *_: object) -> NoReturn:
+        launched.append(process)
+        raise KeyboardInterrupt
+
+    launched: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(local, "_await", interrupted)
+    assert run("up", "--state-dir", str(tmp_path)).exit_code == 130
+    assert launched[0].wait(60) == -signal.SIGTERM
 
 
 def test_a_stack_that_cannot_start_says_its_last_line(
