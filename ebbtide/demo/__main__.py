@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import typer
 from rich.console import Console
@@ -15,6 +18,7 @@ from ebbtide.demo.run import Wishes, demonstrate
 from ebbtide.demo.summary import show
 
 ROOT = Path(__file__).resolve().parents[2]
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def wishes_of(arguments: list[str]) -> Wishes:
@@ -38,9 +42,25 @@ def wishes_of(arguments: list[str]) -> Wishes:
     )
 
 
+def interruptible() -> None:
+    """End in order on a signal, so that the stack ends too; exit codes as shells give them.
+
+    Ctrl-C needs it as well: a shell starts its background jobs with SIGINT ignored.
+    """
+    for number in _SIGNALS:
+        signal.signal(number, _leave)
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    for other in _SIGNALS:  # a second one would interrupt the end, which has its own deadline
+        signal.signal(other, lambda *_: None)
+    raise SystemExit(128 + number)
+
+
 @guarded
 def main(arguments: list[str]) -> None:
     """Run it and show it."""
+    interruptible()
     console = Console(highlight=False)
     wishes = wishes_of(arguments)
     figures = demonstrate(wishes, lambda line: console.print(f"[bold]{line}[/]"))

@@ -151,6 +151,27 @@ def test_down_sweeps_what_a_killed_supervisor_left(tmp_path: Path) -> None:
     assert left == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_demonstration_that_is_ended_brings_its_stack_down(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Also where a shell started it in the background, and so with SIGINT ignored."""
+    command = f"trap '' INT; exec {sys.executable} -m ebbtide.demo --out {tmp_path}"
+    platform = Platform(tmp_path / "state")
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    demo = subprocess.Popen(["sh", "-c", command], env=environment, stdout=subprocess.DEVNULL)
+    try:
+        platform.until(lambda: "gateway" in platform.up().pids or demo.poll() is not None)
+        pids = platform.up().pids
+        demo.send_signal(number)
+        assert demo.wait(60) == 128 + number
+        assert [name for name, pid in pids.items() if alive(pid)] == []
+        assert platform.up().stage == "stopped"
+    finally:
+        demo.kill()
+        platform.down()
+
+
 def alive(pid: int) -> bool:
     """A process that has ended and that its parent has not asked for yet does not count."""
     try:
