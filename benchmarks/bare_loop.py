@@ -101,7 +101,8 @@ class BareLoop:
         self._storage = make_storage(self._limits)
         self._served = build_model(folder, device="cpu", dtype=torch.float32)
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self._model = model.train(False)
         self._adamw = torch.optim.AdamW(
             self._model.parameters(),
             lr=spec.training.learning_rate,
@@ -145,7 +146,8 @@ class BareLoop:
         weighting = Weighting("token-mean", whole.tokens, whole.sequences, limit=1)
         for rows in micro_batches(whole):
             samples = [sample_of(r, by_key[r.key], whole.base, weighting) for r in rows]
-            _loss(self._model, pad(samples), self._training.temperature).backward()
+            loss = _loss(self._model, pad(samples), self._training.temperature)
+            loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.max_grad_norm)
         self._adamw.step()
         self._adamw.zero_grad(set_to_none=True)

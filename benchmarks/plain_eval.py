@@ -45,14 +45,14 @@ def answers(model: Any, tokenizer: Any, prompts: list[str]) -> Iterable[str]:
 def reward(text: str, entry: dict[str, Any], score: Any) -> float:
     """1 if reasoning-gym's scorer gives the whole point to what stands between the tags."""
     found = ANSWER.search(text)
-    return float(bool(found) and score(found.group(1), entry) >= 1.0)
+    return float(found is not None and score(found.group(1), entry) >= 1.0)
 
 
 def main(model_folder: Path, held_out: Path, seed: int = 0) -> float:
     """The mean reward over all prompts of `held_out`."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).train(False)
     # tokenizer.json as it is: AutoTokenizer would rebuild it as the one of real Qwen2 models.
     tokenizer = PreTrainedTokenizerFast.from_pretrained(model_folder)
     rows = [json.loads(line) for line in held_out.read_text().splitlines()]

@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
     data = np.load(folder / "rollouts.npz")
     for case in json.loads((folder / "cases.json").read_text()):
         result = compute(folder, data, case)
-        np.savez(folder / f"trl-{case['name']}.npz", **result)
+        np.savez(folder / f"trl-{case['name']}.npz", **result)  # type: ignore[arg-type] # allow_pickle
 
 
 def compute(folder: Path, data: Any, case: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -55,7 +55,8 @@ def reference(trainer: GRPOTrainer, folder: Path, inputs: dict[str, Any]) -> tor
             model, ids, mask, inputs["completion_ids"].size(1)
         )
     model.load_state_dict(kept)
-    return logps
+    scored: torch.Tensor = logps
+    return scored
 
 
 def make_trainer(folder: Path, case: dict[str, Any], rows: int) -> GRPOTrainer:
@@ -98,7 +99,11 @@ def make_trainer(folder: Path, case: dict[str, Any], rows: int) -> GRPOTrainer:
 def tokenizer() -> PreTrainedTokenizerFast:
     """Any tokenizer: the trainer asks for one, tokens are given."""
     words = Tokenizer(WordLevel({"a": 0, "<eos>": 1}, unk_token="a"))
-    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>", pad_token="<eos>")
+    made: Any = PreTrainedTokenizerFast  # its constructor has no types
+    found: PreTrainedTokenizerFast = made(
+        tokenizer_object=words, eos_token="<eos>", pad_token="<eos>"
+    )
+    return found
 
 
 if __name__ == "__main__":

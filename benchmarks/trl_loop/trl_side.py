@@ -46,7 +46,9 @@ class ExactMatch:
         self, completions: list[str], completion_ids: list[list[int]], answer: list[str], **_: Any
     ) -> list[float]:
         found = [ANSWER.search(text) for text in completions]
-        rewards = [float(bool(m) and m.group(1) == a) for m, a in zip(found, answer, strict=True)]
+        rewards = [
+            float(m is not None and m.group(1) == a) for m, a in zip(found, answer, strict=True)
+        ]
         self.lengths += [len(ids) for ids in completion_ids]
         self.rewards += rewards
         return rewards
@@ -111,7 +113,10 @@ def configuration(args: argparse.Namespace) -> GRPOConfig:
 
 def tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     # AutoTokenizer would replace the splitting rule by that of the architecture's usual one.
-    return PreTrainedTokenizerFast.from_pretrained(folder, padding_side="left")
+    found: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
+        folder, padding_side="left"
+    )
+    return found
 
 
 def main() -> None:
