@@ -22,13 +22,15 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     `last_progress_time` (RFC 3339): when an outcome of a sample, a learned batch, a checkpoint or
     a commit last came; the operator's stall deadline counts from it. The first one of an attempt
     ends preRunningSeconds. outcome: "" while running | complete | failed; `reason` and `message`
-    say why.
+    say why. `attempt` and `planner_epoch` are the writer's fence: a planner leaves the status alone
+    once it shows a higher one.
     """
 
     step: int = 0
     total_steps: int = 0
     phase: str = ""
     attempt: int = 0
+    planner_epoch: int = 0
     last_progress_time: str = ""
     outcome: str = ""
     reason: str = ""

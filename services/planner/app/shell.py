@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ebbtide.errors import Conflict, NotFound, Refused, Temporary
+from ebbtide.ledger import Ledger
 from ebbtide.runtime import Process
 from ebbtide.wire import Fence
 from services.planner.app.data import find_data
@@ -33,8 +34,8 @@ async def live(world: World, process: Process) -> None:
     fence = Fence(ledger.epoch.attempt, ledger.epoch.n)
     log.info("took over", epoch=fence.planner_epoch, step=book.next_step, parent=book.parent)
     process.spawn(say_alive(world, fence), name="alive")
-    notice = Notice(world=world, log=log)
-    data = await _data(world, process, notice)
+    notice = Notice(world=world, fence=fence, log=log)
+    data = await wait_for_data(world, process, notice, ledger)
     if data is None:
         return
     patience = Patience(lease=settings.lease_seconds, join=settings.join_seconds)
@@ -66,8 +67,13 @@ async def live(world: World, process: Process) -> None:
     await shell.end(notice)
 
 
-async def _data(world: World, process: Process, notice: Notice) -> Data | None:
-    """The data, or None if the process must go before they are there."""
+async def wait_for_data(
+    world: World, process: Process, notice: Notice, ledger: Ledger
+) -> Data | None:
+    """The data, or None if the process must go before they are there.
+
+    Data that are refused end the job, unless `ledger` has another owner by now (raises Fenced).
+    """
     with suppress(Temporary, Conflict, NotFound):  # it is news, and no more
         await notice.preparing()
     finding = asyncio.ensure_future(find_data(world, process.log))
@@ -77,6 +83,7 @@ async def _data(world: World, process: Process, notice: Notice) -> Data | None:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         return finding.result() if finding.done() else None
     except Refused as refused:
+        await ledger.append(())  # only the ledger's owner may end the job
         await notice.refuse(f"{refused.field}: {refused.detail}".strip(": "))
         raise
     finally:

@@ -21,7 +21,6 @@ class Standing(Progress, frozen=True, rename="camel"):
     newest checkpoint.
     """
 
-    planner_epoch: int = 0
     samples_expected: int = 0
     samples_accepted: int = 0
     samples_scored: int = 0

@@ -65,7 +65,8 @@ from tests.checker.evidence import Evidence
 from tests.checker.reader import settled_lines
 from tests.unit.planner.parties import ModelLearner, ref_to
 
-UID = "job-1"
+UID = "uid-1"
+"""What the cluster gives its first object."""
 Body = Callable[[Process], Awaitable[None]]
 
 SPEC: dict[str, Any] = {
