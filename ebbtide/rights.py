@@ -70,7 +70,7 @@ _SUBJECTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         (),
     ),
-    "learner": (("h.*.learner.>",), ("c.*.learner.>",)),
+    "learner": (("h.*.learner.>",), ("c.*.learner.>", "p.*")),
     "operator": (("$JS.API.>",), ("h.>",)),
     "gateway": ((), ("h.>", "f.>")),
 }

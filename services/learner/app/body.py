@@ -58,11 +58,12 @@ async def live(world: World, process: Process) -> None:
 async def _life(world: World, process: Process) -> None:
     settings = world.settings
     lane = Lane(threads=world.spec.learner.threads)
-    front = _front(world)
+    front = _front(world, process)
     rank: Rank | None = None
     if front:
         nothing = Progress()
         process.spawn(front.beat(lambda: rank.progress if rank else nothing), name="beats")
+        process.spawn(front.hear_planner(), name="planner")
     with TemporaryDirectory(dir=settings.staging or None, prefix="learner-") as made:
         gang = await lane.run(
             join,
@@ -80,12 +81,16 @@ async def _life(world: World, process: Process) -> None:
         await _obey(world, process, gang=gang, lane=lane, rank=rank, front=front)
 
 
-def _front(world: World) -> Front | None:
+def _front(world: World, process: Process) -> Front | None:
     if world.bus is None:
         return None
     settings = world.settings
     return Front(
-        bus=world.bus, uid=settings.job_uid, attempt=settings.attempt, instance=settings.pod
+        bus=world.bus,
+        uid=settings.job_uid,
+        attempt=settings.attempt,
+        instance=settings.pod,
+        log=process.log,
     )
 
 

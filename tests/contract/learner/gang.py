@@ -21,9 +21,11 @@ from ebbtide.adapters.embedded import EmbeddedServers
 from ebbtide.errors import DeadlineExceeded
 from ebbtide.ports import Bus
 from ebbtide.wire import (
+    Fence,
     LearnerBeat,
     LearnerCommand,
     LearnerReply,
+    PlannerBeat,
     Working,
     decode,
     encode,
@@ -111,6 +113,10 @@ class Gang:
             data = await self._bus.request(subject, encode(command), timeout=5.0)
             return decode(data, LearnerReply)  # type: ignore[arg-type]
         return None
+
+    async def planner_lives(self, fence: Fence) -> None:
+        """A planner of this fence says that it lives."""
+        await self._bus.beat(streams.planner(UID), encode(PlannerBeat(fence)))
 
     def signal(self, rank: int, number: signal.Signals) -> None:
         """Send a signal to one rank."""

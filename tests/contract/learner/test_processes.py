@@ -133,6 +133,20 @@ async def test_a_rank_leaves_when_asked_to(start: Start) -> None:
         assert await gang.exit_code(1) in (EXIT_OK, EXIT_TEMPORARY)
 
 
+async def test_a_gang_that_was_paused_and_replaced_ends_by_itself(start: Start) -> None:
+    async with start() as gang:
+        await gang.beat()
+        for rank in (0, 1):
+            gang.signal(rank, signal.SIGSTOP)
+            gang.signal(rank, signal.SIGCONT)
+        await gang.planner_lives(Fence(1, 7))
+        assert (await gang.beat()).phase == "idle"
+        await gang.planner_lives(Fence(2, 1))
+        assert await gang.exit_code(0) == EXIT_FENCED, gang.log()
+        assert await gang.exit_code(1) == EXIT_TEMPORARY, gang.log()
+        assert "attempt 2 has begun" in gang.log()
+
+
 async def test_a_superseded_attempt_does_not_even_start(start: Start) -> None:
     gang = start(ranks=1)
     await claim_epoch(gang.blobs, 2, None)
