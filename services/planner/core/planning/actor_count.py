@@ -37,7 +37,7 @@ from services.planner.core.planning.search import Case, unequal_cuts
 
 Ints = npt.NDArray[np.integer[Any]]
 
-FEW = 12
+FEW = 10
 """Up to so many counts each is weighed; of more, a geometric selection and the best ones."""
 
 

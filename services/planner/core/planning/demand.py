@@ -22,7 +22,7 @@ from services.planner.core.prediction.forecast import LEVELS, Forecast, Z
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
 
-BUCKETS = 96
+BUCKETS = 80
 INTERVALS = 64
 _NEVER = -60.0
 """Log-probability that stands for impossible; sums of it stay finite."""

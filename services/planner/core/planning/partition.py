@@ -48,11 +48,13 @@ class Layers:
 
     values (most + 1, K + 1): of the first j buckets on exactly n actors, where the parts' seconds
     are joined by `join` (their sum, or the largest); infinite where there is none.
+    split (splits, K): what an even split of a bucket adds, joined in the same way.
     """
 
     parts: Parts
     join: np.ufunc
     values: Floats
+    split: Floats
 
     @property
     def best(self) -> Floats:
@@ -74,11 +76,10 @@ class Layers:
 
     def _last(self, n: int, j: int) -> tuple[int, int]:
         """How many actors share the last part, and its first bucket."""
-        totals = self.join(self.values[n - 1], self.parts.run[:, j])
+        totals = self.join(self.values[n - 1, :j], self.parts.run[:j, j])
         i = int(totals.argmin())
-        ways = self.parts.ways[: np.searchsorted(self.parts.ways, n, side="right")]
-        split = _joined(self.parts, self.join)[: len(ways), j - 1]
-        alternatives = self.join(self.values[n - ways, j - 1], split)
+        ways = self.parts.ways[: self.parts.ways.searchsorted(n, side="right")]
+        alternatives = self.join(self.values[n - ways, j - 1], self.split[: len(ways), j - 1])
         if len(ways) and alternatives.min() < totals[i]:
             return int(ways[alternatives.argmin()]), j - 1
         return 1, i
@@ -91,10 +92,11 @@ def parts_of(demand: Demand, time: RolloutTime, *, most: int) -> Parts:
     quiet = (demand.quiet * demand.counts[:, None]).astype(np.float32)
     k = len(alive)
     run = np.full((k + 1, k + 1), np.inf, np.float32)
-    for first in range(k):
-        run[first, first + 1 :] = time.seconds(
-            np.cumsum(alive[first:], axis=0), np.cumsum(quiet[first:], axis=0)
+    for some in np.array_split(np.arange(k), max(k // 8, 1)):
+        first, last = np.concatenate(
+            [np.stack([np.full(k - i, i), np.arange(i, k)]) for i in some], 1
         )
+        run[first, last + 1] = time.seconds(_summed(alive, some), _summed(quiet, some))
     ways = np.asarray([m for m in _SPLITS if m <= most], np.intp)
     widths = np.diff(demand.edges)
     split = np.full((len(ways), k), np.inf, np.float32)
@@ -117,11 +119,12 @@ def layered(parts: Parts, *, most: int, sums: bool) -> Layers:
     work = np.empty_like(parts.run)
     allowed = np.searchsorted(parts.ways, np.arange(most + 1), side="right")
     for n in range(1, most + 1):
-        join(values[n - 1][:, None], parts.run, out=work).min(axis=0, out=values[n])
+        join(values[n - 1][:, None], parts.run, out=work)
+        np.minimum.reduce(work, axis=0, out=values[n])
         if rows := allowed[n]:
             others = join(values[n - parts.ways[:rows], :-1], split[:rows])
-            np.minimum(values[n, 1:], others.min(axis=0), out=values[n, 1:])
-    return Layers(parts, join, values)
+            np.minimum(values[n, 1:], np.minimum.reduce(others), out=values[n, 1:])
+    return Layers(parts, join, values, split)
 
 
 def cheapest_by_cap(parts: Parts, caps: Floats, rent: float) -> tuple[Floats, Ints]:
@@ -144,6 +147,11 @@ def cheapest_by_cap(parts: Parts, caps: Floats, rent: float) -> tuple[Floats, In
         sums[better, j] = other[better]
         actors[better, j] = actors[better, j - 1] + split_ways[better, j - 1]
     return sums[:, -1], np.where(np.isfinite(sums[:, -1]), actors[:, -1], 0)
+
+
+def _summed(values: Floats, firsts: Ints) -> Floats:
+    """Sums over the runs of rows that begin at each of `firsts`: one row per run."""
+    return np.concatenate([np.cumsum(values[i:], axis=0) for i in firsts])
 
 
 def capped(parts: Parts, cap: float) -> Parts:

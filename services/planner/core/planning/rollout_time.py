@@ -122,7 +122,9 @@ class RolloutTime:
         before = np.cumsum(free, axis=-1) - free
         filled = np.clip((waiting - before) / np.maximum(free, _TINY), 0.0, 1.0)
         left = np.maximum(waiting - free.sum(axis=-1, keepdims=True), 0.0)[..., 0]
-        full = np.minimum(running + filled * (self.room - running), self.room)
+        full = running + filled * (self.room - running)
+        if not left.any():
+            return full, left
         return full, left * self._per_token_when_full(batch, steps)
 
     def _per_token_when_full(self, batch: Floats, steps: Floats) -> Floats:

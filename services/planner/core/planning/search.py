@@ -43,17 +43,17 @@ class Case:
 
 
 def unequal_cuts(case: Case, counts: Sequence[int]) -> Iterator[Ints]:
-    """Cuts of good partitions into each of `counts` (in bounds), and into the best count."""
+    """Cuts of good partitions into each of `counts` (in bounds), and into the best count.
+
+    The cheapest under the cap that suits best; the fastest where none keeps that cap.
+    """
     most = case.bounds()[1]
     parts = parts_of(case.demand, case.time, most=most)
     fastest = layered(parts, most=most, sums=False)
     cap = _best_cap(case, parts, fastest)
     cheapest = layered(capped(parts, cap), most=most, sums=True)
     for n in sorted({*counts, *_near_best(case, cheapest, cap)}):
-        if np.isfinite(cheapest.best[n]):
-            yield cheapest.cuts(n)
-        elif np.isfinite(fastest.best[n]):
-            yield fastest.cuts(n)
+        yield (cheapest if np.isfinite(cheapest.best[n]) else fastest).cuts(n)
 
 
 def _best_cap(case: Case, parts: Parts, fastest: Layers) -> float:
@@ -72,13 +72,17 @@ def _best_cap(case: Case, parts: Parts, fastest: Layers) -> float:
 def _cap_scores(case: Case, parts: Parts, caps: Floats) -> Floats:
     """The better of two: the cheapest partition, and the cheapest if every actor had to start."""
     rent = float(case.pool.waits[-1]) / case.terms.steps
-    found = [cheapest_by_cap(parts, caps, r) for r in (0.0, rent)]
-    fits = [(n > 0) & (n <= case.bounds()[1]) for _, n in found]
-    sums = [np.where(fit, total, np.inf) for fit, (total, _) in zip(fits, found, strict=True)]
-    sums[1] = sums[1] - rent * found[1][1]
-    counts = [np.maximum(n, 1) for _, n in found]
-    values = [_scores(case, caps, s, n) for s, n in zip(sums, counts, strict=True)]
-    return np.minimum(*[np.where(fit, v, np.inf) for fit, v in zip(fits, values, strict=True)])
+    found = [_cheapest(case, parts, caps, r) for r in sorted({0.0, rent})]
+    best: Floats = np.min(found, axis=0)
+    return best
+
+
+def _cheapest(case: Case, parts: Parts, caps: Floats, rent: float) -> Floats:
+    """Scores of the cheapest partitions; infinite where there is none within the pool's bounds."""
+    sums, counts = cheapest_by_cap(parts, caps, rent)
+    fits = (counts > 0) & (counts <= case.bounds()[1])
+    net = np.where(fits, sums - rent * counts, 0.0)
+    return np.where(fits, _scores(case, caps, net, np.maximum(counts, 1)), np.inf)
 
 
 def _scores(case: Case, caps: Floats, sums: Floats, counts: Ints) -> Floats:
