@@ -112,7 +112,10 @@ class Bus(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether the broker can be reached now (for readiness, not for decisions)."""
+        """Whether the broker can be reached now.
+
+        For readiness, and for waits that must not run out while nobody can answer.
+        """
         ...
 
     async def request(self, subject: str, data: bytes, timeout: float) -> bytes:

@@ -48,6 +48,17 @@ class StepOpened(Wire, frozen=True, tag="opened"):
     plan: StepPlan
 
 
+class Aged(Wire, frozen=True, tag="aged"):
+    """The open step of this attempt has had so many seconds, from all its planners together.
+
+    Only time in which a planner ran and had its broker counts, so that deadlines go on where
+    the last planner left them.
+    """
+
+    step: int
+    seconds: float
+
+
 class Dispatched(Wire, frozen=True, tag="dispatched"):
     key: SampleKey
     dispatch: Dispatch
@@ -112,6 +123,7 @@ class Spent(Wire, frozen=True, tag="spent"):
 Record = (
     Epoch
     | StepOpened
+    | Aged
     | Dispatched
     | Accepted
     | Scored

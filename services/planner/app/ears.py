@@ -90,10 +90,10 @@ class Ears:
                 await consumer.trim()
 
     async def hear_time(self) -> None:
-        """Ticks."""
+        """Ticks, which tell whether the broker is there."""
         while True:
             await self._world.clock.sleep(self._world.settings.tick_seconds)
-            self._post(Tick())
+            self._post(Tick(self._world.bus.connected))
 
     async def hear_pods(self, cluster: Cluster) -> None:
         """Actors' pods that have ended: their samples need not wait for a lease."""

@@ -13,6 +13,7 @@ from ebbtide.wire import (
     Abandoned,
     Accepted,
     Adopted,
+    Aged,
     Checkpointed,
     Committed,
     Dispatched,
@@ -95,6 +96,7 @@ class Book:
         self._apply = {
             Epoch: self._epoch,
             StepOpened: self._opened,
+            Aged: self._aged,
             Dispatched: self._dispatched,
             Accepted: self._accepted,
             Adopted: self._adopted,
@@ -153,6 +155,12 @@ class Book:
         self.restored = False
         self.policy = record.plan.policy
         self.cursor = record.plan.data_cursor
+
+    def _aged(self, record: Aged) -> None:
+        step = self.open
+        assert step is not None, "an open step ages"
+        assert record.step == step.plan.step
+        step.age = record.seconds
 
     def _dispatched(self, record: Dispatched) -> None:
         step, sample = self._locate(record.key)

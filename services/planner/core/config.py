@@ -27,6 +27,8 @@ class Patience(msgspec.Struct, frozen=True):
     """After a command without an answer; doubled with each further one, up to `poll`."""
     settle: float = 0.1
     """Settled dispatches are gathered this long into one message."""
+    note: float = 5.0
+    """How far the ledger may lag behind the open step's age, for deadlines after a restart."""
     rescore: float = 3.0
     """Scorers that idle this long while samples wait for scores are asked again."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from ebbtide.wire import Committed, Learned, PolicyRef, Ref, StepOpened
+from ebbtide.wire import Aged, Committed, Learned, PolicyRef, Ref, StepOpened
 from services.planner.core.adoption import adopt
 from services.planner.core.config import Data, Grpo, JobConfig
 from services.planner.core.cost import Meter, spent
@@ -56,6 +56,7 @@ class Course:
         self._training, self._meter = training, meter
         self._prompts = Prompts(config=config, data=data)
         self._prompts_at = -math.inf
+        self._aged_at = self._grace_until = pen.reachable
         self._fresh = True
         self._actors = config.work.replicas if isinstance(config.work, Grpo) else 0
         self._suspending = False
@@ -95,11 +96,14 @@ class Course:
         if step is None:
             return
         self.marks.opened = self._pen.now
+        self._aged_at = self._pen.reachable
+        self._grace_until = self._pen.reachable + self._config.patience.lease
         adopt(self._pen, step)
         self._handouts.adopt(step)
         self._deal(step)
         for sample in step.where(ACCEPTED):
-            self._scoring.ask(sample, self._pen.now)
+            waited = step.age - step.accepted_at[sample]
+            self._scoring.resume(sample, waited, self._pen.reachable)
             self._intake.request(step, sample)
         self._intake.ask()
 
@@ -114,12 +118,21 @@ class Course:
         if self.outcome is None:
             self._keep_going()
 
-    def abandon_late(self) -> None:
-        """Give up what is not decoded when the step's time is over."""
-        step, opened = self._pen.book.open, self.marks.opened
-        if step is None or self.phase != DECODE:
+    def age(self) -> None:
+        """Note now and then how much time the step has had; give up what is late."""
+        step = self._pen.book.open
+        if step is None or self.phase not in (DECODE, SCORE):
             return
-        if self._pen.now - opened > self._config.deadlines.step:
+        age = step.age + self._pen.reachable - self._aged_at
+        if age - step.age >= self._config.patience.note:
+            self._pen.write(Aged(step.plan.step, age))
+            self._aged_at = self._pen.reachable
+        if age > self._config.deadlines.step:
+            self._abandon_late(step)
+
+    def _abandon_late(self, step: OpenStep) -> None:
+        """Give up what is not decoded; a planner that took over hears first what has come."""
+        if self.phase == DECODE and self._pen.reachable >= self._grace_until:
             for sample in [*step.where(WAITING), *step.where(OUT)]:
                 self._intake.abandon(step, sample, "step deadline")
 
@@ -205,9 +218,10 @@ class Course:
     def _open(self, step: OpenStep) -> None:
         self._intake.begin()
         self.marks.opened = self._pen.now
+        self._aged_at = self._pen.reachable
         adopt(self._pen, step)
         for sample in step.where(ACCEPTED):
-            self._scoring.ask(sample, self._pen.now)
+            self._scoring.ask(sample, self._pen.reachable)
             self._intake.request(step, sample)
         self._intake.ask()
         self._scale(step.plan.actors)

@@ -59,7 +59,9 @@ class Suspend(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time went by."""
+    """Time went by. `connected`: whether the broker can be reached now."""
+
+    connected: bool = True
 
 
 Event = Facts | Heard | Replied | PromptsLoaded | ManifestCommitted | PodsGone | Suspend | Tick

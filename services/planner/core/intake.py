@@ -89,7 +89,7 @@ class Intake:
         self.why[why] += 1
         self._waste(step, sample)
         self._handouts.ended(step.actors[sample], step.codes[sample])
-        self._scoring.done(sample, self._pen.now)
+        self._scoring.done(sample, self._pen.reachable)
         self._pen.write(Abandoned(step.key(sample), why))
 
     def _waste(self, step: OpenStep, sample: int) -> None:
@@ -116,7 +116,7 @@ class Intake:
         )
         self._handouts.settling.accepted(fact.actor, fact.dispatch)
         self._meter.drew(fact.actor, fact.n_tokens)
-        self._scoring.ask(sample, self._pen.now)
+        self._scoring.ask(sample, self._pen.reachable)
         self.request(step, sample)
         self._pen.progress_at = self._pen.now
 
@@ -179,10 +179,10 @@ class Intake:
             return
         score = verdict(fact.score)
         if not isinstance(score, Error):
-            self._scoring.done(sample, self._pen.now)
+            self._scoring.done(sample, self._pen.reachable)
             self._pen.write(Scored(fact.key, score, fact.scorer_digest))
             self._count(score)
-        elif not self._scoring.failed(sample, self._pen.now):
+        elif not self._scoring.failed(sample, self._pen.reachable):
             self.abandon(step, sample, f"scoring: {score.error_class} {score.detail}"[:200])
         self._pen.progress_at = self._pen.now
 

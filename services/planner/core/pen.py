@@ -10,6 +10,9 @@ from services.planner.core.effects import Append, Effect, Send, WriteBlob
 class Pen:
     """`now` is the moment of the event in hand. A record is applied to the book as it is written.
 
+    `reachable` is another clock, which stands still while the broker is away: nobody can answer
+    then, so what waits for an answer waits by it. `connected`: whether it runs.
+
     `progress_at`: when a sample, a batch, a checkpoint or the job last got further; None: never.
 
     That the ledger does not hold it yet is no harm: effects take place in order, so nobody
@@ -19,10 +22,17 @@ class Pen:
     def __init__(self, *, book: Book, now: float) -> None:
         self.book = book
         self.now = now
+        self.reachable = now
+        self.connected = True
         self.progress_at: float | None = None
         self.fence = Fence(book.attempt, book.epoch)
         self._effects: list[Effect] = []
         self._calls = 0
+
+    def move(self, now: float) -> None:
+        """Time went on to `now`."""
+        self.reachable += now - self.now if self.connected else 0.0
+        self.now = now
 
     def write(self, record: Record) -> None:
         """Append `record` to the ledger."""

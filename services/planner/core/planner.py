@@ -44,6 +44,7 @@ from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
 from services.planner.core.pen import Pen
 from services.planner.core.progress import Standing, cost_status, policy_status, standing
+from services.planner.core.samples import OpenStep
 from services.planner.core.scoring import ScoringDesk
 from services.planner.core.training import Training
 
@@ -61,6 +62,7 @@ class Planner:
             tries=grpo.score_tries if grpo else 1,
             deadline=config.deadlines.score,
             idle=patience.rescore,
+            grace=patience.lease,
         )
         self._handouts = Handouts(
             pen=pen, config=config, slots=grpo.slots if grpo else 1, stop_ids=data.train.stop_ids
@@ -92,7 +94,7 @@ class Planner:
 
         Raises Fenced when a newer planner or attempt exists: the process must end.
         """
-        self._pen.now = now
+        self._pen.move(now)
         if not self.ended:
             self._take(event)
             self._course.advance()
@@ -144,7 +146,8 @@ class Planner:
                 self._mourn([a for a in map(self._handouts.gone, names) if a])
             case Suspend():
                 self._course.suspend()
-            case Tick():
+            case Tick(connected=connected):
+                self._pen.connected = connected
                 self._tick()
 
     # --- beats --------------------------------------------------------------------------------------
@@ -158,7 +161,7 @@ class Planner:
                 for rank in range(self._config.ranks):
                     self._meter.mark("learner", str(rank), learner_cause(beat), self._pen.now)
             case RewardBeat():
-                self._scoring.hear(beat, self._pen.now)
+                self._scoring.hear(beat, self._pen.reachable)
                 cause: Cause = "busy" if beat.busy else "idle"
                 self._meter.mark("reward", beat.instance, cause, self._pen.now)
 
@@ -197,13 +200,17 @@ class Planner:
         if step is not None:
             self._handouts.resubmit(step)
             self._handouts.cut(step, moves(step))
-            for sample in self._scoring.overdue(now):
-                if not self._scoring.failed(sample, now):
-                    self._intake.abandon(step, sample, "scoring: deadline")
-            for sample in self._scoring.again(now):
-                self._intake.request(step, sample)
-            self._intake.ask()
-        self._course.abandon_late()
+            self._chase_scores(step)
+        self._course.age()
+
+    def _chase_scores(self, step: OpenStep) -> None:
+        moment = self._pen.reachable
+        for sample in self._scoring.overdue(moment):
+            if not self._scoring.failed(sample, moment):
+                self._intake.abandon(step, sample, "scoring: deadline")
+        for sample in self._scoring.again(moment):
+            self._intake.request(step, sample)
+        self._intake.ask()
 
     def _mourn(self, gone: list[Actor]) -> None:
         for actor in gone:

@@ -38,6 +38,8 @@ class OpenStep:
     OUT -> WAITING when a hand-out is lost. `rollouts[i]` is the ledger's Accepted record;
     `journals[i]` says from which hand-out's journal the sample can go on, and how far.
     `ended` has the codes of hand-outs that are known to have been cut or to have failed.
+    `age`: seconds that the step has had as far as the ledger says, which is a little behind;
+    `accepted_at[i]`: the step's age when the sample was accepted.
     """
 
     def __init__(self, plan: StepPlan, job_uid: str) -> None:
@@ -54,6 +56,8 @@ class OpenStep:
         self.hands: list[Dispatch | None] = [None] * count
         self.rollouts: list[Accepted | None] = [None] * count
         self.scores: list[Scored | None] = [None] * count
+        self.age = 0.0
+        self.accepted_at = [0.0] * count
         self.sample_of: dict[int, int] = {}
         self.ended: set[int] = set()
         self.without_outcome = sizes
@@ -120,6 +124,7 @@ class OpenStep:
         assert self.states[sample] in (WAITING, OUT), "a sample is accepted once"
         self.states[sample] = ACCEPTED
         self.rollouts[sample] = record
+        self.accepted_at[sample] = self.age
         self.journals[sample] = None
         self.undecoded -= 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from heapq import heappop, heappush
 
 from ebbtide.wire import Invalid, RewardBeat, Score, Value
@@ -17,13 +16,16 @@ class ScoringDesk:
     """Waiting samples by number. A try ends by a verdict, an error, or the deadline.
 
     `tries`: how often a sample may be tried; `deadline`: seconds per try; `idle`: scorers that
-    idle this long while samples wait have lost their queue.
+    idle this long while samples wait have lost their queue; `grace`: what every sample has left
+    at least when a planner takes over, for its score may have come meanwhile. Moments are those
+    of a clock that stands while the broker is away.
     """
 
-    def __init__(self, *, tries: int, deadline: float, idle: float) -> None:
+    def __init__(self, *, tries: int, deadline: float, idle: float, grace: float) -> None:
         self._tries, self._deadline, self._idle = tries, deadline, idle
+        self._grace = min(grace, deadline)
         self._waiting: dict[int, int] = {}
-        self._due: deque[tuple[float, int, int]] = deque()
+        self._due: list[tuple[float, int, int]] = []
         self._again: list[tuple[float, int, int]] = []
         self._beats: dict[str, tuple[float, RewardBeat]] = {}
         self._moved = -math.inf
@@ -39,7 +41,13 @@ class ScoringDesk:
 
     def ask(self, sample: int, now: float) -> None:
         """A first try of `sample` begins."""
-        self._begin(sample, 1, now)
+        self._begin(sample, 1, now, self._deadline)
+
+    def resume(self, sample: int, waited: float, now: float) -> None:
+        """Go on with a sample that has waited for so long already, under earlier planners."""
+        spent = min(int(waited // self._deadline), self._tries - 1)
+        left = (spent + 1) * self._deadline - waited
+        self._begin(sample, spent + 1, now, max(left, self._grace))
 
     def done(self, sample: int, now: float) -> None:
         """The sample has its verdict, or was given up."""
@@ -61,7 +69,7 @@ class ScoringDesk:
         """Samples whose present try ran out of time."""
         late = []
         while self._due and self._due[0][0] <= now:
-            _, sample, current = self._due.popleft()
+            _, sample, current = heappop(self._due)
             if self._waiting.get(sample) == current:
                 late.append(sample)
         return late
@@ -73,7 +81,7 @@ class ScoringDesk:
             _, sample, current = heappop(self._again)
             if self._waiting.get(sample) == current:
                 ready.append(sample)
-                self._begin(sample, current, now)
+                self._begin(sample, current, now, self._deadline)
         return ready or self._forgotten(now)
 
     def hear(self, beat: RewardBeat, now: float) -> None:
@@ -83,9 +91,9 @@ class ScoringDesk:
             self._moved = now
         self._beats[beat.instance] = (now, beat)
 
-    def _begin(self, sample: int, current: int, now: float) -> None:
+    def _begin(self, sample: int, current: int, now: float, left: float) -> None:
         self._waiting[sample] = current
-        self._due.append((now + self._deadline, sample, current))
+        heappush(self._due, (now + left, sample, current))
         self._moved = max(self._moved, now)
 
     def _forgotten(self, now: float) -> list[int]:

@@ -69,7 +69,7 @@ class Training:
         if beat.attempt > self._pen.fence.attempt:
             raise Fenced(f"the learner is at attempt {beat.attempt}")
         if beat.attempt == self._pen.fence.attempt:
-            self._desk.hear(beat, self._pen.now)
+            self._desk.hear(beat, self._pen.reachable)
             self._steps = beat.step
 
     # --- updates ----------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class Training:
             return
         _, ref = self._batch
         token = LearnToken(self._pen.fence.attempt, step.plan.step, ref.digest)
-        self._desk.give(Learn(self._pen.fence, token, ref), self._pen.now)
+        self._desk.give(Learn(self._pen.fence, token, ref), self._pen.reachable)
 
     # --- checkpoints ------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class Training:
         wanted = is_due(step, self._config) or (always and step > 0)
         if not wanted or self.busy or self.saved(step) or not self._is_at_base():
             return
-        self._desk.give(Save(self._pen.fence, step), self._pen.now)
+        self._desk.give(Save(self._pen.fence, step), self._pen.reachable)
 
     def saved(self, step: int) -> bool:
         """Whether nothing more will be done to save the state after `step` updates."""
@@ -132,19 +132,19 @@ class Training:
 
     def tick(self) -> None:
         """Give up what takes too long."""
-        if self._desk.late(self._pen.now):
+        if self._desk.late(self._pen.reachable):
             self._refused("LearnerTimeout", "the learner did not answer in time")
 
     def ask(self) -> None:
         """Ask for what was ordered, if it is time to."""
-        order = self._desk.to_ask(self._pen.now)
+        order = self._desk.to_ask(self._pen.reachable)
         if order:
             order.call = self._pen.send(LEARNER, order.command, self._config.patience.learner)
 
     def replied(self, call: int, reply: LearnerReply | None) -> Learned | None:
         """Take in the learner's reply; returns the update, once it is done."""
         saving = self._desk.saving
-        match self._desk.answered(call, reply, self._pen.now):
+        match self._desk.answered(call, reply, self._pen.reachable):
             case Learned() as learned:
                 self._steps = learned.token.step + 1
                 return learned

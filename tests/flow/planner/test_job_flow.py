@@ -13,7 +13,7 @@ from ebbtide import paths
 from ebbtide.errors import Fenced
 from ebbtide.reports import StepReport, summarise
 from ebbtide.testing.clock import run_virtual
-from ebbtide.wire import Checkpointed, Committed, Dispatched
+from ebbtide.wire import Accepted, Checkpointed, Committed, Dispatched
 from tests.checker.lineage import replay
 from tests.checker.verdict import examine
 from tests.flow.planner.rig import UID, Rig
@@ -101,6 +101,23 @@ def test_a_bad_network_and_lost_stores_cost_time_and_no_sample(tmp_path: Path) -
         await rig.kill("decode")
         progress = await rig.outcome()
         assert progress["outcome"] == "complete"
+        check(rig)
+        await rig.stop()
+
+    run(scenario())
+
+
+def test_no_sample_is_given_up_because_the_broker_was_away(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        rig = Rig(tmp_path, deadlines={"stepSeconds": 20.0, "scoreSeconds": 5.0})
+        await rig.start()
+        while not any(isinstance(r, Accepted) for r in rig.records()):
+            await rig.clock.sleep(0.2)
+        rig.bus.connected = False
+        await rig.clock.sleep(40.0)
+        rig.bus.connected = True
+        assert (await rig.outcome())["outcome"] == "complete"
+        assert summarise(reports(rig)).samples_abandoned == 0
         check(rig)
         await rig.stop()
 

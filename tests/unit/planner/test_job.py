@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ebbtide.wire import (
@@ -151,6 +153,90 @@ def test_a_step_ends_at_its_deadline_and_counts_what_is_missing() -> None:
     world.calm()
     assert sum(isinstance(r, Abandoned) for r in world.records) > 0
     assert examine(world.evidence(), complete=False).faults() == {}
+
+
+SHORT = Deadlines(step=30.0, score=20.0, learn=100.0)
+
+
+def abandoned(world: World) -> int:
+    return sum(isinstance(r, Abandoned) for r in world.records)
+
+
+def stuck_in_decode() -> World:
+    """A step is open, and its only actor does nothing."""
+    world = World(a_config(deadlines=SHORT), some_data(), actors=1)
+    while not any(isinstance(r, Dispatched) for r in world.records):
+        world.one_round()
+    return world
+
+
+def stuck_in_scoring() -> World:
+    """Samples are accepted, and the scorers do nothing."""
+    world = World(a_config(deadlines=SHORT), some_data(), actors=1)
+    while not any(isinstance(r, Accepted) for r in world.records):
+        world.one_round()
+    world.scoring.clear()
+    return world
+
+
+def idle(world: World, seconds: int, *, connected: bool = True) -> None:
+    """Time passes; of all parties the planner hears the learner alone."""
+    for _ in range(seconds):
+        world.letters.clear()
+        world.learner.beat()
+        for letter in world.letters if connected else []:
+            letter.deliver()
+        world.tick(1.0, connected=connected)
+        world.perform(world.seat)
+
+
+def test_a_step_has_its_deadline_however_often_the_planner_starts_anew() -> None:
+    world = stuck_in_decode()
+    for _ in range(4):
+        idle(world, 12)
+        world.kill_planner()
+    assert abandoned(world) > 0
+
+
+def test_a_planner_that_takes_over_a_late_step_hears_first_what_has_come() -> None:
+    world = stuck_in_decode()
+    idle(world, 29)
+    world.kill_planner()
+    idle(world, 9)
+    assert abandoned(world) == 0
+    idle(world, 3)
+    assert abandoned(world) > 0
+
+
+def test_a_score_has_its_deadline_however_often_the_planner_starts_anew() -> None:
+    world = stuck_in_scoring()
+    accepted = {r.key for r in world.records if isinstance(r, Accepted)}
+    for _ in range(8):
+        idle(world, 12)
+        world.kill_planner()
+    assert accepted <= {r.key for r in world.records if isinstance(r, Abandoned)}
+
+
+@pytest.mark.parametrize("stuck", [stuck_in_decode, stuck_in_scoring])
+def test_no_deadline_runs_out_while_the_broker_is_away(stuck: Callable[[], World]) -> None:
+    world = stuck()
+    idle(world, 1000, connected=False)
+    assert abandoned(world) == 0
+    world.calm()
+    assert world.outcome
+    assert world.outcome.outcome == "complete"
+
+
+def test_a_learner_is_not_late_while_the_broker_is_away() -> None:
+    world = World(a_config(deadlines=SHORT), some_data())
+    for _ in range(100):
+        if world.seat.planner.standing().phase == "learn":
+            break
+        world.one_round()
+    idle(world, 1000, connected=False)
+    world.calm()
+    assert world.outcome
+    assert world.outcome.outcome == "complete"
 
 
 def test_a_suspended_job_saves_and_begins_nothing_new() -> None:

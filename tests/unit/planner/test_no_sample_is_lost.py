@@ -80,6 +80,10 @@ class FaultyWorld(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.tick(seconds)
 
+    @rule(seconds=st.sampled_from([1.0, 25.0, 400.0]))
+    def time_passes_without_a_broker(self, seconds: float) -> None:
+        self.world.tick(seconds, connected=False)
+
     # --- the network misbehaves -------------------------------------------------------------------
 
     @rule(which=some)

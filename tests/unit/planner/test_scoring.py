@@ -9,7 +9,7 @@ from services.planner.core.scoring import ScoringDesk, verdict
 
 
 def a_desk(tries: int = 2) -> ScoringDesk:
-    return ScoringDesk(tries=tries, deadline=20.0, idle=3.0)
+    return ScoringDesk(tries=tries, deadline=20.0, idle=3.0, grace=10.0)
 
 
 def a_beat(*, busy: int = 0, scored: int = 0, breaker_open: bool = False) -> RewardBeat:
@@ -21,6 +21,28 @@ def test_a_try_ends_at_its_deadline() -> None:
     desk.ask(1, 0.0)
     assert desk.overdue(19.9) == []
     assert desk.overdue(20.0) == [1]
+
+
+def test_a_sample_that_waited_under_an_earlier_planner_has_the_rest_of_its_time() -> None:
+    desk = a_desk()
+    desk.resume(1, waited=25.0, now=100.0)
+    assert desk.overdue(114.9) == []
+    assert desk.overdue(115.0) == [1]
+    assert not desk.failed(1, 115.0), "the first try is used up"
+
+
+def test_after_a_take_over_every_sample_has_a_moment_for_its_score_to_be_heard() -> None:
+    desk = a_desk()
+    desk.resume(1, waited=1000.0, now=0.0)
+    assert desk.overdue(9.9) == []
+    assert desk.overdue(10.0) == [1]
+
+
+def test_deadlines_come_in_their_order_whoever_began_first() -> None:
+    desk = a_desk()
+    desk.ask(1, 0.0)
+    desk.resume(2, waited=5.0, now=1.0)
+    assert desk.overdue(16.0) == [2]
 
 
 def test_a_scored_sample_is_not_overdue() -> None:

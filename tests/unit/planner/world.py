@@ -255,7 +255,7 @@ class World:
         if some:
             self.feed(self.seat, Facts(tuple(some)))
 
-    def tick(self, seconds: float) -> None:
+    def tick(self, seconds: float, *, connected: bool = True) -> None:
         """Time passes; calls without an answer run into their time-outs."""
         self.now += seconds
         due = [entry for entry in self._timeouts if entry[0] <= self.now]
@@ -263,7 +263,7 @@ class World:
         for _, seat, call in due:
             self.feed(seat, Replied(call, None))
         for seat in list(self.seats()):
-            self.feed(seat, Tick())
+            self.feed(seat, Tick(connected))
 
     def tell_gone(self, name: str) -> None:
         """The operator says that a pod has ended."""
