@@ -1,7 +1,8 @@
 """The blob store over obstore: a local folder, memory, S3, GCS or Azure, by URL.
 
 Implements `ebbtide.ports.Blobs`. Reads of a folder give the real files; reads of a remote store
-keep verified copies in a bounded cache folder.
+keep verified copies in a bounded cache folder. What was written to a folder outlives a power cut
+from the moment that the write returned.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -28,6 +29,7 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, MemoryStore, ObjectStore, from_url
 
+from ebbtide.adapters.durable import Durable
 from ebbtide.errors import Corrupt, NotFound, Permanent, Refused, Temporary
 from ebbtide.wire import Ref
 
@@ -42,11 +44,12 @@ def open_blobs(
     cache: str = "",
     cache_bytes: int = 64 << 30,
     writable: Sequence[str] | None = None,
+    durable: Callable[[Path], Durable] = Durable,
 ) -> StoreBlobs:
     """Open the store at `url`: file:///folder, memory:///, s3://bucket/prefix, gs://, az://.
 
     `writable`: patterns of the paths that may be written (`ebbtide.rights`), None for all.
-    Credentials of remote stores come from their own environment variables.
+    `durable`: given the folder of a local store, what syncs its files to the disk. Credentials of remote stores come from their own environment variables.
     """
     scheme = urlsplit(url).scheme
     if scheme == "memory":
@@ -59,7 +62,13 @@ def open_blobs(
         store, root = _open_remote(url), None
     folder = Path(cache) if cache else Path(tempfile.gettempdir()) / "ebbtide-blobs"
     kept = Cache(folder=folder, limit=cache_bytes)
-    return StoreBlobs(store=store, root=root, cache=kept, writable=writable)
+    return StoreBlobs(
+        store=store,
+        root=root,
+        cache=kept,
+        durable=durable(root) if root else None,
+        writable=writable,
+    )
 
 
 class StoreBlobs:
@@ -71,11 +80,13 @@ class StoreBlobs:
         store: ObjectStore,
         root: Path | None,
         cache: Cache,
+        durable: Durable | None,
         writable: Sequence[str] | None = None,
     ) -> None:
         self._store = store
         self._root = root
         self._cache = cache
+        self._durable = durable
         self._writable = writable
 
     async def put(self, path: str, data: bytes) -> Ref:
@@ -83,10 +94,11 @@ class StoreBlobs:
         self._check_write(path)
         with _translated(path):
             await obstore.put_async(self._store, path, data, use_multipart=False)
+            await self._settle(path)
         return Ref(path=path, digest=await _digest(data), size=len(data))
 
     async def put_if_absent(self, path: str, data: bytes) -> bool:
-        """True for at most one caller ever; on a local folder the object is on the disk then.
+        """True for at most one caller ever.
 
         After a lost answer of a remote store, False may mean one's own earlier write: whoever
         must know compares the bytes (as `ebbtide.ledger` does).
@@ -95,10 +107,9 @@ class StoreBlobs:
         try:
             with _translated(path):
                 await obstore.put_async(self._store, path, data, mode="create")
+                await self._settle(path)
         except AlreadyExistsError:
             return False
-        if self._root is not None:
-            await asyncio.to_thread(_sync_to_disk, self._root / path)
         return True
 
     async def put_file(self, path: str, source: Path) -> Ref:
@@ -107,6 +118,7 @@ class StoreBlobs:
         digest, size = await asyncio.to_thread(_file_digest, source)
         with _translated(path):
             await obstore.put_async(self._store, path, source)
+            await self._settle(path)
         return Ref(path=path, digest=digest, size=size)
 
     async def get(self, path: str) -> bytes:
@@ -156,6 +168,11 @@ class StoreBlobs:
                 await obstore.delete_async(self._store, path)
         except NotFound:
             return
+
+    async def _settle(self, path: str) -> None:
+        """Remote stores answer only once an object is safe; a folder's files are synced here."""
+        if self._root is not None and self._durable is not None:
+            await self._durable.settle(self._root / path)
 
     def _check_write(self, path: str) -> None:
         _check_plain(path)
@@ -268,15 +285,6 @@ def _open_remote(url: str) -> ObjectStore:
     except (BaseError, ValueError) as error:
         detail = f"cannot open blob store {url}: {_first_line(error)}"
         raise Refused(detail, field="EBBTIDE_BLOBS_URL") from None
-
-
-def _sync_to_disk(path: Path) -> None:
-    for target in (path, path.parent):
-        handle = os.open(target, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 async def _read_file(path: Path) -> bytes:

@@ -6,9 +6,10 @@ go on or none does. What fails inside a collective ends the process.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -150,10 +151,17 @@ class Rank:
                 version=version,
                 attempt=self._attempt,
             )
-            for file in index.files:
-                await self._blobs.put_file(f"{target}{file.path}", folder / file.path)
+            await self._put_all([file.path for file in index.files], folder, target)
             ref = await self._blobs.put_file(f"{target}{INDEX_NAME}", folder / INDEX_NAME)
         return Published(policy=index.policy, index=ref, seconds=self._clock.now() - began)
+
+    async def _put_all(self, names: Sequence[str], folder: Path, target: str) -> None:
+        """Upload files side by side, for the disk commits them together; raises the first error."""
+        puts = (self._blobs.put_file(f"{target}{name}", folder / name) for name in names)
+        # All of them end before the folder goes.
+        for end in await asyncio.gather(*puts, return_exceptions=True):
+            if isinstance(end, BaseException):
+                raise end
 
     # --- checkpoints --------------------------------------------------------------------------
 

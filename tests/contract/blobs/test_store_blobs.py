@@ -1,12 +1,15 @@
 """What only the real stores have: folders on disk, cached copies, rights."""
 
 import asyncio
+import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from ebbtide import rights
-from ebbtide.adapters.blobs import open_blobs
+from ebbtide.adapters.blobs import StoreBlobs, open_blobs
+from ebbtide.adapters.durable import Durable
 from ebbtide.errors import Corrupt, Refused, Temporary
 from ebbtide.ports import Blobs
 
@@ -114,3 +117,69 @@ async def test_a_folder_goes_with_its_last_blob(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "store"]
     await blobs.put("policies/3/model", b"x")
     assert await blobs.list("policies") == ["policies/3/model"]
+
+
+# --- what outlives a power cut --------------------------------------------------------------------
+
+
+async def a_put(blobs: StoreBlobs, _: Path) -> None:
+    await blobs.put("jobs/1/rollouts/a", b"tokens")
+
+
+async def a_put_if_absent(blobs: StoreBlobs, _: Path) -> None:
+    assert await blobs.put_if_absent("jobs/1/rollouts/a", b"tokens")
+
+
+async def a_file(blobs: StoreBlobs, source: Path) -> None:
+    source.write_bytes(b"tokens")
+    await blobs.put_file("jobs/1/rollouts/a", source)
+
+
+@pytest.mark.parametrize("write", [a_put, a_put_if_absent, a_file])
+async def test_a_write_returns_once_the_object_and_all_names_above_it_are_on_the_disk(
+    tmp_path: Path, write: Callable[[StoreBlobs, Path], Awaitable[None]]
+) -> None:
+    root, files, folders = tmp_path / "blobs", list[bytes](), list[str]()
+
+    def durable(root: Path) -> Durable:
+        return Durable(
+            root,
+            file=lambda path: files.append(path.read_bytes()),
+            folder=lambda path: folders.append(path.relative_to(root).as_posix()),
+        )
+
+    blobs = open_blobs(f"file://{root}", durable=durable)
+    await write(blobs, tmp_path / "source")
+    assert files == [b"tokens"]
+    assert folders == ["jobs/1/rollouts", "jobs/1", "jobs", "."]
+    await blobs.put("jobs/1/rollouts/b", b"more")
+    assert folders[4:] == ["jobs/1/rollouts"]
+
+
+async def test_a_disk_that_does_not_take_the_bytes_is_a_failure_to_write(tmp_path: Path) -> None:
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    blobs = open_blobs(f"file://{tmp_path}", durable=lambda root: Durable(root, file=full))
+    for write in (blobs.put_if_absent, blobs.put):
+        with pytest.raises(Temporary, match="No space left"):
+            await write("a", b"tokens")
+
+
+async def test_writes_to_one_folder_share_its_syncs(tmp_path: Path) -> None:
+    began, go, syncs = threading.Event(), threading.Event(), list[Path]()
+
+    def slow(path: Path) -> None:
+        syncs.append(path)
+        began.set()
+        assert go.wait(30)
+
+    durable = Durable(tmp_path, file=lambda _: None, folder=slow)
+    first = asyncio.create_task(durable.settle(tmp_path / "a"))
+    await asyncio.to_thread(began.wait, 30)
+    others = [asyncio.create_task(durable.settle(tmp_path / f"{n}")) for n in range(50)]
+    await asyncio.sleep(0.1)
+    assert len(syncs) == 1
+    go.set()
+    await asyncio.gather(first, *others)
+    assert 2 <= len(syncs) < 20
