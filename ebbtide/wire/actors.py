@@ -134,13 +134,18 @@ class Heartbeat(Wire, frozen=True, tag="heartbeat"):
 
 
 class LearnerBeat(Wire, frozen=True, tag="learner"):
-    """The learner gang's state. phase: starting | idle | learning | saving."""
+    """The learner gang's state. phase: starting | idle | learning | saving.
+
+    `reference`: digest of the frozen weights of the KL term; empty without one, or before it is
+    known, which it is before a policy is shown.
+    """
 
     attempt: int
     policy: PolicyRef | None
     index: Ref | None
     phase: str
     step: int
+    reference: str = ""
 
 
 class RewardBeat(Wire, frozen=True, tag="reward"):

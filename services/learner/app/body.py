@@ -18,6 +18,7 @@ from services.learner.app.janitor import Janitor
 from services.learner.app.lane import Lane
 from services.learner.app.lineage import find_parent, manifest_at
 from services.learner.app.metrics import LearnerMetrics
+from services.learner.app.origin import needs_reference, weights_digest
 from services.learner.app.rank import Rank
 from services.learner.app.reading import Reader
 from services.learner.core.desk import Desk, Outcome
@@ -75,6 +76,9 @@ async def _life(world: World, process: Process) -> None:
         )
         process.log.info("gang met", rank=gang.rank, ranks=gang.size, device=str(gang.device))
         parent = await _parent(world, gang, lane)
+        if front and needs_reference(world.spec):
+            model = local_path(world.spec.model.uri)
+            front.reference = await asyncio.to_thread(weights_digest, model)
         rank = await _build(world, gang, lane, Path(made))
         await rank.start(parent)
         process.log.info("policy published", policy=rank.progress.policy, parent=parent)
@@ -137,6 +141,7 @@ async def _build(world: World, gang: Gang, lane: Lane, folder: Path) -> Rank:
         skeleton=skeleton,
         staging=folder,
         verify=spec.checkpoint.verify,
+        patience=min(settings.storage_seconds, spec.deadlines.learn_seconds / 2),
     )
 
 

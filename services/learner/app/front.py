@@ -28,12 +28,16 @@ BEAT_SECONDS = 1.0
 
 
 class Front:
-    """`instance`: name in the beat's subject. Without a desk the gang is still starting."""
+    """`instance`: name in the beat's subject. Without a desk the gang is still starting.
+
+    `reference`: digest of the frozen weights, to be set before the first policy is shown.
+    """
 
     def __init__(self, *, bus: Bus, uid: str, attempt: int, instance: str, log: Log) -> None:
         self._bus = bus
         self._log = log
         self._attempt = attempt
+        self.reference = ""
         self._subject = streams.learner(uid, attempt)
         self._beats = streams.beat(uid, "learner", instance)
         self._planner = streams.planner(uid)
@@ -104,6 +108,7 @@ class Front:
             index=progress.index,
             phase=self._desk.phase if self._desk else "starting",
             step=progress.step,
+            reference=self.reference,
         )
 
     async def _answer(self, data: bytes) -> bytes:

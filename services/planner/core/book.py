@@ -64,6 +64,8 @@ class Book:
     `policy` and `index`: what `next_step` samples from, None until a step has told.
     `restored`: this attempt began from a checkpoint and has opened no step yet.
     `parents`: paths of all manifests that attempts began from: they are kept, for the lineage.
+    `initial` and `reference`: digest of the job's first policy, and of the weights that updates are
+    held near, as the first attempt's first steps had them; empty: none.
     `settled`: codes of the hand-outs that the last committed step accepted.
     """
 
@@ -82,6 +84,8 @@ class Book:
         self.cursor = 0
         self.policy: PolicyRef | None = None
         self.index: Ref | None = None
+        self.initial = ""
+        self.reference = ""
         self.restored = False
         self.open: OpenStep | None = None
         self.frozen: Ref | None = None
@@ -154,6 +158,8 @@ class Book:
         self.open = OpenStep(record.plan, self._job_uid)
         self.restored = False
         self.policy = record.plan.policy
+        self.initial = self.initial or record.plan.policy.digest
+        self.reference = self.reference or dict(record.plan.digests).get("reference", "")
         self.cursor = record.plan.data_cursor
 
     def _aged(self, record: Aged) -> None:

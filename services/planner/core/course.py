@@ -18,11 +18,11 @@ from services.planner.core.events import PromptsLoaded
 from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
 from services.planner.core.pen import Pen
-from services.planner.core.plans import Prompts, sft_plan
+from services.planner.core.plans import Prompts, sft_plan, with_reference
 from services.planner.core.reporting import Ending, Marks, Update, report
 from services.planner.core.samples import ACCEPTED, OUT, VALUED, WAITING, OpenStep
 from services.planner.core.scoring import ScoringDesk
-from services.planner.core.training import Training
+from services.planner.core.training import Training, model_changed
 
 STARTING, PLAN, DECODE, SCORE, LEARN, CLOSING, ENDED = (
     "starting",
@@ -184,6 +184,9 @@ class Course:
         if book.restored and beat and beat.policy != policy:
             self.end("failed", "RestoreMismatch", "the learner restored another policy")
             return False
+        if book.next_step == 0 and book.initial not in ("", policy.digest):
+            self.end("failed", *model_changed(book.initial, policy.digest))
+            return False
         self._want(policy, index)
         self.phase = DECODE if book.open else PLAN
         return True
@@ -210,7 +213,7 @@ class Course:
         else:
             self._read_prompts(book.next_step, book.cursor)
             return False
-        self._pen.write(StepOpened(plan))
+        self._pen.write(StepOpened(with_reference(plan, self._training.reference)))
         assert book.open is not None
         self._open(book.open)
         return True

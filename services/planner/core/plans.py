@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ebbtide.data.chunks import row_ref
 from ebbtide.data.order import DataOrder
 from ebbtide.wire import GroupPlan, PolicyRef, PromptRef, StepPlan, digest, encode
@@ -83,6 +85,12 @@ def data_digests(config: JobConfig, data: Data) -> tuple[tuple[str, str], ...]:
         ("template", data.train.template_digest),
         ("sampling", digest(encode((config.work, data.train.stop_ids, config.seed)))),
     )
+
+
+def with_reference(plan: StepPlan, reference: str) -> StepPlan:
+    """With the digest of the weights that the step's update is held near, if there are any."""
+    more = (("reference", reference),) if reference else ()
+    return msgspec.structs.replace(plan, digests=(*plan.digests, *more))
 
 
 def _train_groups(work: Grpo, asked: LoadPrompts, loaded: PromptsLoaded) -> list[GroupPlan]:

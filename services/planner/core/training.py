@@ -60,6 +60,11 @@ class Training:
         """The last heartbeat of this attempt's learner."""
         return self._desk.beat
 
+    @property
+    def reference(self) -> str:
+        """Digest of the weights that updates are held near; empty: none."""
+        return self._pen.book.reference or (self.heard.reference if self.heard else "")
+
     def index_of(self, policy: PolicyRef) -> Ref | None:
         """Where `policy` is published, if the learner says so."""
         return self._desk.index_of(policy)
@@ -71,6 +76,8 @@ class Training:
         if beat.attempt == self._pen.fence.attempt:
             self._desk.hear(beat, self._pen.reachable)
             self._steps = beat.step
+            if beat.reference and beat.reference != self.reference:
+                self.failure = model_changed(self.reference, beat.reference)
 
     # --- updates ----------------------------------------------------------------------------------
 
@@ -173,3 +180,11 @@ class Training:
         else:
             self.failure = (reason, message)
         self._desk.give_up()
+
+
+def model_changed(was: str, is_now: str) -> tuple[str, str]:
+    """Why a job ends whose initial weights are others than those that it began with."""
+    return "ModelChanged", (
+        f"model.uri: the weights there changed since the job began ({was[:12]} then, "
+        f"{is_now[:12]} now); put the old ones back, or start another job"
+    )

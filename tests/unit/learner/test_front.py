@@ -84,6 +84,17 @@ def test_nonsense_is_refused_with_a_reply() -> None:
     with_front(scenario)
 
 
+def test_a_beat_tells_which_weights_the_policy_is_held_near() -> None:
+    async def scenario(bus: FakeBus, front: Front) -> None:
+        front.reference = "weights"
+        async with bus.beats(streams.beats(UID)) as beats:
+            beating = asyncio.create_task(front.beat(lambda: PROGRESS))
+            assert decode(await anext(beats), LearnerBeat).reference == "weights"
+            beating.cancel()
+
+    with_front(scenario)
+
+
 def test_beats_come_each_second_and_at_once_when_work_begins() -> None:
     async def scenario(bus: FakeBus, front: Front) -> None:
         async with bus.beats(streams.beats(UID)) as beats:

@@ -275,7 +275,8 @@ class ModelScorer:
 class Publisher(Protocol):
     """What a model learner needs of its world."""
 
-    blobs: dict[str, bytes]
+    @property
+    def blobs(self) -> dict[str, bytes]: ...
 
     def publish_policy(self, n: int, attempt: int, content: str) -> tuple[PolicyRef, Ref]:
         """A policy whose digest follows from `content`, and where its index lies."""
@@ -287,14 +288,22 @@ class Publisher(Protocol):
 class ModelLearner:
     """Idempotent by token, one thing at a time; its policy is a digest of all it learned."""
 
-    def __init__(self, world: Publisher, *, attempt: int, parent: Ref | None = None) -> None:
-        self.world, self.attempt = world, attempt
+    def __init__(
+        self,
+        world: Publisher,
+        *,
+        attempt: int,
+        parent: Ref | None = None,
+        model: str = "initial",
+        reference: str = "",
+    ) -> None:
+        self.world, self.attempt, self.reference = world, attempt, reference
         manifest = decode(world.blobs[parent.path], Manifest) if parent else None
         self.steps = manifest.step if manifest else 0
         if manifest:
             self.policy, self.index = manifest.policy, manifest.index
         else:
-            self.policy, self.index = world.publish_policy(0, attempt, "initial")
+            self.policy, self.index = world.publish_policy(0, attempt, model)
         self.fence = Fence(attempt, 0)
         self.last: Learned | None = None
         self.saved: dict[int, Saved] = {}
@@ -352,4 +361,5 @@ class ModelLearner:
 
     def beat(self) -> None:
         phase = "learning" if isinstance(self.running, Learn) else "idle"
-        self.world.beat(LearnerBeat(self.attempt, self.policy, self.index, phase, self.steps))
+        where = (self.attempt, self.policy, self.index, phase, self.steps)
+        self.world.beat(LearnerBeat(*where, reference=self.reference))

@@ -132,6 +132,45 @@ def test_a_learner_that_is_still_restoring_is_waited_for() -> None:
     check(world)
 
 
+def with_reference(reference: str) -> World:
+    """One checkpoint is committed by a learner that holds its policy near `reference`."""
+    world = World(a_config(steps=3), some_data())
+    world.learner.reference = world.reference = reference
+    while not any(isinstance(r, Checkpointed) for r in world.records):
+        world.one_round()
+    return world
+
+
+def test_the_reference_is_recorded_with_every_step() -> None:
+    world = with_reference("weights")
+    world.kill_learner()
+    world.calm()
+    check(world)
+    plans = [r.plan for r in world.records if isinstance(r, StepOpened)]
+    assert {dict(plan.digests)["reference"] for plan in plans} == {"weights"}
+
+
+def test_another_reference_at_a_later_attempt_fails_the_job_and_names_the_field() -> None:
+    world = with_reference("weights")
+    world.reference = "other weights"
+    world.kill_learner()
+    world.calm()
+    assert world.outcome
+    assert (world.outcome.outcome, world.outcome.reason) == ("failed", "ModelChanged")
+    assert world.outcome.message.startswith("model.uri: ")
+
+
+def test_another_initial_policy_at_a_later_attempt_fails_the_job_and_names_the_field() -> None:
+    world = World(a_config(), some_data())
+    while not any(isinstance(r, Accepted) for r in world.records):
+        world.one_round()
+    world.model = "another"
+    world.kill_learner()
+    world.calm()
+    assert world.outcome
+    assert (world.outcome.outcome, world.outcome.reason) == ("failed", "ModelChanged")
+
+
 def test_a_step_without_a_single_reward_fails_the_job_and_says_why() -> None:
     world = World(a_config(), some_data())
     world.scorer.invalid = 1000

@@ -78,7 +78,10 @@ class Letter:
 
 
 class World:
-    """`seat` is the present planner; `zombies` were replaced and do not know it."""
+    """`seat` is the present planner; `zombies` were replaced and do not know it.
+
+    `model`, `reference`: what the next learner finds at `model.uri`, and the digest that it tells.
+    """
 
     def __init__(self, config: JobConfig, data: Data, *, actors: int = 2) -> None:
         self.config, self.data = config, data
@@ -95,6 +98,7 @@ class World:
         self.former: list[ModelActor] = []
         self.actors: dict[str, ModelActor] = {}
         self.attempt = 1
+        self.model, self.reference = "initial", ""
         self._timeouts: list[tuple[float, Seat, int]] = []
         self._names = 0
         self.learner = ModelLearner(self, attempt=1)
@@ -130,7 +134,13 @@ class World:
         self.attempt += 1
         self.kill_planner()
         epochs = [record for record in self.records if isinstance(record, Epoch)]
-        self.learner = ModelLearner(self, attempt=self.attempt, parent=epochs[-1].parent)
+        self.learner = ModelLearner(
+            self,
+            attempt=self.attempt,
+            parent=epochs[-1].parent,
+            model=self.model,
+            reference=self.reference,
+        )
 
     def _new_planner(self) -> Seat:
         book = self.replayed()
