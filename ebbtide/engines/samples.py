@@ -6,10 +6,12 @@ import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ebbtide.errors import Refused
-from ebbtide.ports import Admission, EngineCut, EngineFinished
+from ebbtide.kv import kv_key
+from ebbtide.ports import Admission, EngineCut, EngineFinished, KvData
 from ebbtide.wire import Dispatch, PolicyRef, Span, unpack_floats, unpack_ints
 
 
@@ -29,6 +31,8 @@ class Sample:
     logprobs: NDArray[np.float32]
     word: int
     submitted: float
+    kv: KvData | None = None
+    """What was brought along, until it is loaded."""
     admitted: float = field(default=0.0)
     started: float = field(default=0.0)
 
@@ -39,6 +43,34 @@ class Sample:
     @property
     def limit(self) -> int:
         return self.admission.assign.max_new_tokens
+
+    @property
+    def text(self) -> NDArray[np.int32]:
+        """Prompt and resumed tokens."""
+        return np.concatenate([self.prompt, self.tokens])
+
+    @property
+    def covered(self) -> int:
+        """Tokens of the text whose keys and values were brought along."""
+        return self.kv.key.n_tokens if self.kv else 0
+
+    @property
+    def brings_response(self) -> bool:
+        """Whether what was brought along goes beyond the prompt."""
+        return self.covered > len(self.prompt) - 1
+
+    def bring(self, kv: KvData, *, policy: PolicyRef, layout: str, size: int) -> bool:
+        """Take `kv` along, `size` bytes a token, if it is of this text under this policy.
+
+        It must reach the prompt's last token but one, and stop short of the text's last.
+        """
+        n, text = kv.key.n_tokens, self.text
+        if not len(self.prompt) - 1 <= n < len(text) or kv.data.nbytes != n * size or not n:
+            return False
+        if kv.key != kv_key(policy, text.tobytes(), n, layout):
+            return False
+        self.kv = kv
+        return True
 
     @property
     def reserve(self) -> int:
@@ -62,10 +94,10 @@ class Sample:
             cut.append(Span(max(start, known), end, policy))
         return _joined([span for span in cut if span.start < span.end])
 
-    def cut_as_it_came(self, policy: PolicyRef) -> EngineCut:
-        """The answer to a cut before anything was computed."""
-        spans = self.spans(0, len(self.tokens), policy)
-        return EngineCut(self.dispatch, self.tokens.tobytes(), self.logprobs.tobytes(), spans)
+    def cut_as_it_came(self, policy: PolicyRef, *, export: bool = False) -> EngineCut:
+        """The answer to a cut before anything was computed; what was brought along goes on."""
+        spans, kv = self.spans(0, len(self.tokens), policy), self.kv if export else None
+        return EngineCut(self.dispatch, self.tokens.tobytes(), self.logprobs.tobytes(), spans, kv)
 
     def finished_as_it_came(self, policy: PolicyRef, now: float) -> EngineFinished:
         """The answer when what was resumed had already ended."""
@@ -107,6 +139,7 @@ def open_sample(admission: Admission, *, vocab: int, width: int, now: float) -> 
     ids = np.concatenate([prompt, tokens])
     _require(ids.min() >= 0 and ids.max() < vocab, f"a token id is outside [0, {vocab})")
     word = noise_word(assign.noise_key)
+    admission = replace(admission, kv=None)  # an engine that can use it has it brought along
     return Sample(admission, prompt, tokens, logprobs, word, submitted=now)
 
 

@@ -8,7 +8,7 @@ and nothing else; in reference mode it always has the same shape instead (protoc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,11 @@ from ebbtide.engines.torch.rows import Rows
 from ebbtide.engines.torch.runner import Ints, Runner
 from ebbtide.engines.torch.sampling import Noise, draw
 from ebbtide.errors import Refused
-from ebbtide.ports import EngineCut, EngineEvent, EngineFailed
+from ebbtide.kv import kv_key
+from ebbtide.ports import EngineCut, EngineEvent, EngineFailed, KvData
 from ebbtide.wire import Dispatch, PolicyRef
 
+Way = Callable[[Sequence[Sample], KvRows, Sequence[int]], None]
 WINDOW_STEP = 16
 """Windows are rounded up to this many positions: few shapes, aligned rows."""
 
@@ -42,6 +44,8 @@ class Limits:
     prefill_chunk: int = 2048
     """Tokens of one prefill forward; also what a round prefills before it decodes."""
     reference: bool = False
+    share_prefixes: bool = True
+    """Whether prompts that begin alike share what they have in common."""
     flush_tokens: int = 32
     """A sample's new tokens are reported when there are so many,"""
     flush_seconds: float = 0.5
@@ -107,8 +111,15 @@ class Decoder:
         self.decoded = 0
         """Tokens decoded so far, replayed ones included."""
         self.prefiller = Prefiller(
-            runner, storage.prompts, chunk=limits.chunk, fixed=limits.reference
+            runner,
+            storage.prompts,
+            chunk=limits.chunk,
+            fixed=limits.reference,
+            share=limits.share_prefixes,
         )
+        geometry = runner.geometry()
+        storage.live.prepare(geometry)
+        storage.prompts.prepare(geometry)
         self._kv = storage.live
         self._runner = runner
         self._limits = limits
@@ -124,8 +135,35 @@ class Decoder:
         """Tokens of KV held by live samples."""
         return int((self.rows.positions + 1).sum())
 
-    def submit(self, sample: Sample) -> None:
+    @property
+    def layout(self) -> str:
+        """Name of the KV's bytes; empty if this model's cannot be exported.
+
+        Bits depend on the fixed shapes of reference mode, so there they are part of the name.
+        """
+        geometry, limits = self._kv.geometry, self._limits
+        if geometry is None:
+            return ""
+        shapes = f":ref-{limits.slots}x{self._kv.width}x{limits.chunk}"
+        return geometry.layout + (shapes if limits.reference else "")
+
+    def submit(self, sample: Sample, kv: KvData | None = None) -> None:
+        """Queue `sample`, with `kv` if it is of use."""
+        if kv is not None and (geometry := self._kv.geometry):
+            size = geometry.size(1)
+            sample.bring(kv, policy=self.policy, layout=self.layout, size=size)
         self.waiting.append(sample)
+
+    def prefill(self, prompts: Sequence[bytes]) -> list[KvData]:
+        """KV of prompts (packed), each of all its tokens but the last."""
+        found: list[KvData] = []
+        most = self.prefiller.capacity
+        for start in range(0, len(prompts), most):
+            some = prompts[start : start + most]
+            for prompt, data in zip(some, self.prefiller.prompts(some), strict=True):
+                n = len(prompt) // 4 - 1
+                found.append(KvData(kv_key(self.policy, prompt, n, self.layout), data))
+        return found
 
     def round(self) -> list[EngineEvent]:
         """Admit, decode one token a row, and return what happened."""
@@ -134,18 +172,30 @@ class Decoder:
             events += self._decode()
         return events + self._report()
 
-    def cut(self, dispatch: Dispatch) -> EngineCut | None:
-        """Take a sample out with everything it has; None when it is not here (any more)."""
+    def cut(self, dispatch: Dispatch, *, export: bool = False) -> EngineCut | None:
+        """Take a sample out with everything it has; None when it is not here (any more).
+
+        `export`: with a copy of its keys and values.
+        """
         for sample in self.waiting:
             if sample.dispatch == dispatch:
                 self.waiting.remove(sample)
-                return sample.cut_as_it_came(self.policy)
+                return sample.cut_as_it_came(self.policy, export=export)
         for row, sample in enumerate(self.rows.samples):
             if sample.dispatch == dispatch:
-                event = self.rows.cut(row, self.policy)
+                kv = self._export(row) if export and self.layout else None
+                event = self.rows.cut(row, self.policy, kv)
                 self._drop(np.array([row]))
                 return event
         return None
+
+    def _export(self, row: int) -> KvData | None:
+        """What is in a live row: all tokens but the one that the next step computes."""
+        n = int(self.rows.positions[row])
+        if not n:
+            return None
+        key = kv_key(self.policy, self.rows.text(row), n, self.layout)
+        return KvData(key, self._kv.export(row, n))
 
     def _admit(self) -> list[EngineEvent]:
         """Move waiting samples into rows, in order, while they fit."""
@@ -157,15 +207,16 @@ class Decoder:
             s.finished_as_it_came(self.policy, now) for s in taken if s.ended
         ]
         taken = [sample for sample in taken if not sample.ended]
-        replay = self._limits.reference
-        rows = [self.rows.add(sample, replay=replay) for sample in taken]
-        both = list(zip(rows, taken, strict=True))
-        self._fill([b for b in both if replay or not len(b[1].tokens)], resumed=False)
-        self._fill([b for b in both if not replay and len(b[1].tokens)], resumed=True)
+        self._fill([(self.rows.add(s, count=self._computed(s)), s) for s in taken])
         started = self._now()
         for sample in taken:
-            sample.admitted, sample.started = now, started
+            sample.admitted, sample.started, sample.kv = now, started, None
         return events
+
+    def _computed(self, sample: Sample) -> int:
+        """Response tokens that need no decode step: reference mode replays what it must."""
+        brought = max(0, sample.covered - (len(sample.prompt) - 1))
+        return brought if self._limits.reference else len(sample.tokens)
 
     def _fitting(self) -> list[Sample]:
         """The head of the queue that slots, KV budget and this round's prefill allow."""
@@ -188,17 +239,28 @@ class Decoder:
 
     def _prefill_cost(self, sample: Sample, prompts: set[bytes]) -> int:
         prompt = sample.admission.prompt
+        if sample.brings_response:
+            return 0
         if len(sample.tokens) and not self._limits.reference:
             return len(sample.prompt) + len(sample.tokens)
-        known = prompt in prompts or not self.prefiller.missing(prompt)
+        known = sample.kv or prompt in prompts or not self.prefiller.missing(prompt)
         return 0 if known else len(sample.prompt)
 
-    def _fill(self, pairs: list[tuple[int, Sample]], *, resumed: bool) -> None:
-        if not pairs:
-            return
-        rows, samples = [row for row, _ in pairs], [sample for _, sample in pairs]
-        act = self.prefiller.recompute if resumed else self.prefiller.fork
-        act(samples, self._kv, rows)
+    def _fill(self, pairs: list[tuple[int, Sample]]) -> None:
+        """Keys and values for new rows: brought along, forked from their prompt, or computed."""
+        ways: dict[Way, tuple[list[Sample], list[int]]] = {}
+        for row, sample in pairs:
+            samples, rows = ways.setdefault(self._way(sample), ([], []))
+            samples.append(sample)
+            rows.append(row)
+        for way, (samples, rows) in ways.items():
+            way(samples, self._kv, rows)
+
+    def _way(self, sample: Sample) -> Way:
+        if sample.brings_response:
+            return self.prefiller.take_over
+        forked = self._limits.reference or not len(sample.tokens)
+        return self.prefiller.fork if forked else self.prefiller.recompute
 
     def _decode(self) -> list[EngineEvent]:
         tokens, logprobs = self._step()

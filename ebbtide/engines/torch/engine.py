@@ -19,6 +19,7 @@ from ebbtide.engines.mailbox import Commands, Events, Seen
 from ebbtide.engines.publication import read_publication
 from ebbtide.engines.samples import open_sample
 from ebbtide.engines.torch.decoder import Decoder, Limits, make_storage
+from ebbtide.engines.torch.prefill import BLOCK
 from ebbtide.engines.torch.promise import check_rows
 from ebbtide.engines.torch.runner import Ints, Runner, build_model, load_weights
 from ebbtide.errors import Corrupt, EbbtideError, Permanent, Refused
@@ -36,6 +37,14 @@ class _Submit:
 @dataclass(frozen=True)
 class _Cut:
     dispatch: Dispatch
+    export: bool
+
+
+@dataclass(frozen=True)
+class _Prefill:
+    policy: PolicyRef
+    tokens: bytes
+    answer: Future[KvData]
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class _Close:
     pass
 
 
-_Command = _Submit | _Cut | _Load | _Close
+_Command = _Submit | _Cut | _Prefill | _Load | _Close
 
 
 class TorchEngine:
@@ -74,7 +83,8 @@ class TorchEngine:
         self._model = _ModelHolder(device, limits)
         self._decoder: Decoder | None = None
         self._seen = Seen()
-        self._past = (0, 0)
+        self._past = EngineStats()
+        self._layout = ""
         self._thread = threading.Thread(target=self._run, name="torch-engine", daemon=True)
         self._thread.start()
 
@@ -82,9 +92,9 @@ class TorchEngine:
     def caps(self) -> EngineCaps:
         return EngineCaps(
             positional_noise=True,
-            kv_export=False,
-            block_size=1,
-            kv_layout="",
+            kv_export=bool(self._layout),
+            block_size=self._limits.chunk if self._limits.reference else BLOCK,
+            kv_layout=self._layout,
             sleeps=False,
             reference=self._limits.reference,
         )
@@ -97,11 +107,13 @@ class TorchEngine:
     def submit(self, admission: Admission) -> None:
         self._commands.put(_Submit(admission))
 
-    def cut(self, dispatch: Dispatch, *, export: bool = False) -> None:  # noqa: ARG002
-        self._commands.put(_Cut(dispatch))
+    def cut(self, dispatch: Dispatch, *, export: bool = False) -> None:
+        self._commands.put(_Cut(dispatch, export))
 
-    async def prefill(self, policy: PolicyRef, tokens: bytes) -> KvData:  # noqa: ARG002
-        raise Refused("not yet")
+    async def prefill(self, policy: PolicyRef, tokens: bytes) -> KvData:
+        answer: Future[KvData] = Future()
+        self._commands.put(_Prefill(policy, tokens, answer))
+        return await asyncio.wrap_future(answer)
 
     async def events(self, timeout: float) -> Sequence[EngineEvent]:
         return await self._events.collect(timeout)
@@ -133,16 +145,20 @@ class TorchEngine:
 
     def _turn(self) -> bool:
         idle = self._decoder is None or self._decoder.idle
+        prefills: list[_Prefill] = []
         for command in self._commands.take(wait=idle):
             match command:
                 case _Submit(admission):
                     self._submit(admission)
-                case _Cut(dispatch):
-                    self._cut(dispatch)
+                case _Cut():
+                    self._cut(command)
+                case _Prefill():
+                    prefills.append(command)
                 case _Load():
                     self._load(command)
                 case _Close():
                     return False
+        self._prefill(prefills)
         if self._decoder and not self._decoder.idle:
             self._round(self._decoder)
         return True
@@ -150,20 +166,22 @@ class TorchEngine:
     def _round(self, decoder: Decoder) -> None:
         began = self._now()
         self._events.post(decoder.round())
-        self._note(decoder, self._now() - began)
+        seconds, old = self._now() - began, self._stats.tpot
+        self._note(decoder, _TPOT_MEMORY * old + (1 - _TPOT_MEMORY) * seconds if old else seconds)
 
-    def _note(self, decoder: Decoder, seconds: float) -> None:
-        old = self._stats.tpot
-        prefilled, decoded = self._past
+    def _note(self, decoder: Decoder, tpot: float) -> None:
+        past, prefiller = self._past, decoder.prefiller
         self._stats = EngineStats(
             running=decoder.rows.n,
             waiting=len(decoder.waiting),
             slots=self._limits.slots,
             kv_used=decoder.kv_used,
             kv_total=self._limits.budget,
-            tpot=_TPOT_MEMORY * old + (1 - _TPOT_MEMORY) * seconds if old else seconds,
-            prefill_tokens=prefilled + decoder.prefiller.computed,
-            decode_tokens=decoded + decoder.decoded,
+            tpot=tpot,
+            prefill_tokens=past.prefill_tokens + prefiller.computed,
+            decode_tokens=past.decode_tokens + decoder.decoded,
+            prefill_shared=past.prefill_shared + prefiller.shared,
+            prefill_imported=past.prefill_imported + prefiller.imported,
         )
 
     def _submit(self, admission: Admission) -> None:
@@ -180,15 +198,49 @@ class TorchEngine:
             return [EngineFailed(dispatch, "policy", detail)]
         vocab, width = self._model.runner.vocab, self._limits.width
         try:
-            decoder.submit(open_sample(admission, vocab=vocab, width=width, now=self._now()))
+            sample = open_sample(admission, vocab=vocab, width=width, now=self._now())
+            decoder.submit(sample, admission.kv)
         except Refused as refused:
             return [EngineFailed(dispatch, "prompt", refused.detail)]
         return []
 
-    def _cut(self, dispatch: Dispatch) -> None:
-        event = self._decoder.cut(dispatch) if self._decoder else None
+    def _cut(self, command: _Cut) -> None:
+        decoder = self._decoder
+        event = decoder.cut(command.dispatch, export=command.export) if decoder else None
         if event:
             self._events.post([event])
+
+    def _prefill(self, commands: Sequence[_Prefill]) -> None:
+        """Compute together what came together."""
+        todo = [command for command in commands if not self._refuses(command)]
+        if not self._decoder or not todo:
+            return
+        try:
+            found = self._decoder.prefill([command.tokens for command in todo])
+        except Exception as error:
+            for command in todo:
+                command.answer.set_exception(_broken(error))
+            raise
+        for command, kv in zip(todo, found, strict=True):
+            command.answer.set_result(kv)
+        self._note(self._decoder, self._stats.tpot)
+
+    def _refuses(self, command: _Prefill) -> bool:
+        if not command.answer.set_running_or_notify_cancel():
+            return True
+        text, decoder = unpack_ints(command.tokens), self._decoder
+        why = ""
+        if decoder is None or command.policy != decoder.policy:
+            why = f"policy {command.policy.n} is not loaded"
+        elif not decoder.layout:
+            why = "this model's keys and values cannot be exported"
+        elif not 1 < len(text) <= self._limits.width:
+            why = f"a text of {len(text)} tokens: 2 to {self._limits.width} can be prefilled"
+        elif not 0 <= text.min() <= text.max() < self._model.runner.vocab:
+            why = "a token id is outside the vocabulary"
+        if why:
+            command.answer.set_exception(Refused(why, field="/prompt"))
+        return bool(why)
 
     def _load(self, command: _Load) -> None:
         if self._decoder and not self._decoder.idle:
@@ -212,6 +264,7 @@ class TorchEngine:
         self._decoder = Decoder(
             runner, self._model.storage, policy=index.policy, limits=self._limits, now=self._now
         )
+        self._layout = self._decoder.layout
         return Loaded(index.policy, scored)
 
     def _probe(self, runner: Runner, tokens: Ints) -> bytes:
@@ -223,7 +276,7 @@ class TorchEngine:
 
     def _retire(self) -> None:
         if self._decoder:
-            self._past = (self._stats.prefill_tokens, self._stats.decode_tokens)
+            self._past = self._stats
             self._decoder = None
 
     def _answer_broken(self, error: Permanent) -> None:
@@ -236,7 +289,7 @@ class TorchEngine:
                 match command:
                     case _Submit(admission):
                         self._fail([admission.assign.dispatch], error)
-                    case _Load():
+                    case _Load() | _Prefill():
                         command.answer.set_exception(error)
                     case _Close():
                         return

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbtide.engines.samples import Sample
-from ebbtide.ports import EngineCut, EngineFinished, NewTokens
+from ebbtide.ports import EngineCut, EngineFinished, KvData, NewTokens
 from ebbtide.wire import Journal, PolicyRef
 
 Ints = NDArray[np.int64]
@@ -61,10 +61,9 @@ class Rows:
         positions: Ints = at["prompt"] - 1 + at["count"]
         return positions
 
-    def add(self, sample: Sample, *, replay: bool) -> int:
-        """Open a row. With `replay` it starts after the prompt, whatever is already known."""
+    def add(self, sample: Sample, *, count: int) -> int:
+        """Open a row that starts after `count` response tokens, and replays what it knows more."""
         row, known = self.n, len(sample.tokens)
-        count = 0 if replay else known
         last = sample.tokens[count - 1] if count else sample.prompt[-1]
         temperature = sample.admission.assign.sampling.temperature
         self.at[row] = (
@@ -141,7 +140,12 @@ class Rows:
             decode=now - sample.started,
         )
 
-    def cut(self, row: int, policy: PolicyRef) -> EngineCut:
+    def text(self, row: int) -> bytes:
+        """Prompt and response tokens computed here, packed."""
+        tokens = self._tokens[row, : self.at["count"][row]]
+        return self.samples[row].admission.prompt + tokens.tobytes()
+
+    def cut(self, row: int, policy: PolicyRef, kv: KvData | None = None) -> EngineCut:
         """Everything that `row` has so far; what it knew counts even if not yet replayed."""
         end = int(max(self.at["count"][row], self.at["known"][row]))
         sample = self.samples[row]
@@ -150,6 +154,7 @@ class Rows:
             tokens=self._tokens[row, :end].tobytes(),
             logprobs=self._logprobs[row, :end].tobytes(),
             spans=sample.spans(0, end, policy),
+            kv=kv,
         )
 
     def _set_stops(self, row: int, stop_ids: tuple[int, ...]) -> None:

@@ -15,7 +15,7 @@ from transformers.initialization import no_init_weights
 
 from ebbtide.engines.publication import tied_names
 from ebbtide.engines.torch import attention
-from ebbtide.engines.torch.kv import Aim, KvRows
+from ebbtide.engines.torch.kv import Aim, Geometry, KvRows
 from ebbtide.errors import Corrupt, Refused
 
 FULL = "full_attention"
@@ -119,6 +119,12 @@ class Runner:
         logits = self.forward(kv, rows, ids, positions, window=len(tokens), keep=0)
         logprobs = torch.log_softmax(logits[0, :-1].float(), dim=-1)
         return logprobs.gather(1, self.tensor(ids)[0, 1:, None])[:, 0]
+
+    def geometry(self) -> Geometry | None:
+        """What this model's keys are, found by computing one; None if its layers differ."""
+        nought, kv = np.zeros((1, 1), dtype=np.int64), KvRows(1, 1)
+        self.forward(kv, nought[0], nought, nought, window=1)
+        return kv.geometry
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
         """`array` on the model's device; shares memory where that is the CPU."""

@@ -41,7 +41,7 @@ def decoder(tiny: Tiny, limits: Limits = LIMITS, *, using: Runner | None = None)
 def give(to: Decoder, admissions: Iterable[Admission]) -> None:
     """Submit, unpacked as the engine does."""
     for admission in admissions:
-        to.submit(open_sample(admission, vocab=VOCAB, width=64, now=0.0))
+        to.submit(open_sample(admission, vocab=VOCAB, width=64, now=0.0), admission.kv)
 
 
 def drain(each: Decoder) -> list[EngineEvent]:
