@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.planner.core.prediction.batch import Batch, logs_of
-from services.planner.core.prediction.forecast import Forecast, clipped
+from services.planner.core.prediction.forecast import Forecast, Logs, clipped
 from services.planner.core.prediction.history import History, Rows
 from services.planner.core.prediction.locate import (
     Ended,
@@ -90,15 +90,20 @@ class Blend:
         if queries.step > self._step:
             self.end_step(queries.step - 1)
         believed = self._believe(queries.prompt_ids, queries.tasks, queries.prompt_tokens)
-        ended, running = self._heard_of(queries), _running(queries)
+        ended, (telling, running) = self._heard_of(queries), _running(queries)
         found = locate(self._in_step(believed.place), ended, running, self._spread.within)
-        means, variances = found.mean[queries.rows], found.variance[queries.rows]
-        if queries.done is not None:
-            begun, others = queries.done > 0, without_own(found, running, self._spread.within)
-            means[begun], variances[begun] = others.mean, others.variance
-        spread = np.sqrt(variances + self._spread.within)
-        logs = means[:, None] + self._shapes(believed)[queries.rows] * spread[:, None]
-        return clipped(np.exp(np.minimum(logs, np.log(self._limit))), self._limit)
+        whole = self._quantiles(found, self._shapes(believed))[queries.rows]
+        if telling.any():
+            others = without_own(found, running, self._spread.within)
+            shapes = self._shapes(believed)[running.rows]
+            whole[telling] = self._quantiles(others, shapes)
+        return clipped(whole, self._limit)
+
+    def _quantiles(self, place: Normal, shapes: Logs) -> Logs:
+        """(n, levels) tokens of samples of groups that lie so, with deviations of that shape."""
+        spread = np.sqrt(place.variance + self._spread.within).astype(np.float32)
+        logs = place.mean.astype(np.float32)[:, None] + shapes * spread[:, None]
+        return np.exp(np.minimum(logs, np.float32(np.log(self._limit))))
 
     def end_step(self, step: int) -> None:
         if step < self._step:
@@ -150,12 +155,13 @@ class Blend:
     def _in_step(self, place: Normal) -> Normal:
         return Normal(place.mean, place.variance + self._spread.wobble)
 
-    def _shapes(self, believed: _Believed) -> Floats:
+    def _shapes(self, believed: _Believed) -> Logs:
         """(m, levels) deviations: learned ones for known prompts, their cell's for new ones."""
         of_cell = self._prior.cells()
         spread = np.sqrt(of_cell.variance + 1e-4)[:, None]
         cells = (of_cell.quantiles - of_cell.mean[:, None]) / spread
-        return np.where(believed.known[:, None], self._shape.levels(), cells[believed.cells])
+        known = self._shape.levels().astype(np.float32)
+        return np.where(believed.known[:, None], known, cells.astype(np.float32)[believed.cells])
 
     def _heard_of(self, queries: Queries) -> Ended:
         if queries.step != self._step:
@@ -215,8 +221,15 @@ def _completed(batch: Batch, found: Normal, within: float) -> tuple[Floats, Floa
     return np.bincount(batch.rows, logs, len(batch.ids)) / counts, counts
 
 
-def _running(queries: Queries) -> Running:
+def _running(queries: Queries) -> tuple[NDArray[np.bool_], Running]:
+    """Which samples (n,) have something to tell, each to the others of its group, and what.
+
+    One that runs alone in its group has nobody to tell.
+    """
     if queries.done is None:
-        return _NOBODY
+        return np.zeros(len(queries), dtype=np.bool_), _NOBODY
     begun = queries.done > 0
-    return Running(queries.rows[begun], np.log(queries.done[begun].astype(np.float64)))
+    together = np.bincount(queries.rows[begun], minlength=len(queries.groups)) > 1
+    telling = np.asarray(begun & together[queries.rows], dtype=np.bool_)
+    logs = np.log(queries.done[telling].astype(np.float64))
+    return telling, Running(queries.rows[telling], logs)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Logs = NDArray[np.float32]  # log tokens; their rounding is below a tenth of a token at 2**17
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.99)
 """The levels of the columns of `Forecast.quantiles`."""
@@ -23,6 +24,7 @@ Z = (-1.644854, -0.67449, 0.0, 0.67449, 1.281552, 2.326348)
 
 _P = np.array(LEVELS)
 _X = np.log(_P / (1.0 - _P))
+_X32 = _X.astype(np.float32)
 _FLATTEST = 1e-3  # slope of log length per logit: an atom at the limit must stay invertible
 _STEEPEST_TAIL = 0.6  # a Pareto tail has a mean below 1; above this a few rows would rule all sums
 
@@ -36,7 +38,8 @@ class Forecast:
     def __post_init__(self) -> None:
         assert self.quantiles.ndim == 2, "one row per sample"
         assert self.quantiles.shape[1] == len(LEVELS), "one column per level"
-        assert bool(np.all(np.diff(self.quantiles, axis=1) >= 0)), "quantiles ascend"
+        later, earlier = self.quantiles[:, 1:], self.quantiles[:, :-1]
+        assert bool((later >= earlier).all()), "quantiles ascend"
         assert self.quantiles.size == 0 or float(self.quantiles[:, 0].min()) >= 1, "from 1 token"
 
     def __len__(self) -> int:
@@ -46,15 +49,15 @@ class Forecast:
         """(n,) expected tokens."""
         logs = self._logs()
         nodes, weights = _QUADRATURE
-        total = np.exp(_lengths_at(logs, nodes)) @ weights
-        return np.asarray(np.maximum(total + _mean_beyond(logs), 1.0))
+        total = np.exp(_lengths_at(logs, nodes)) @ weights.astype(np.float32)
+        return np.maximum(total + _mean_beyond(logs), 1.0).astype(np.float64)
 
     def at(self, level: float) -> NDArray[np.float64]:
         """(n,) tokens at this level; below the first and above the last of LEVELS, held there."""
         assert 0.0 < level < 1.0, "a level lies between 0 and 1"
         held = min(max(level, LEVELS[0]), LEVELS[-1])
         node = np.array([np.log(held / (1.0 - held))])
-        return np.asarray(np.exp(_lengths_at(self._logs(), node)[:, 0]))
+        return np.exp(_lengths_at(self._logs(), node)[:, 0]).astype(np.float64)
 
     def residual(
         self, done: NDArray[np.int32], limit: NDArray[np.int32] | int | None = None
@@ -65,20 +68,20 @@ class Forecast:
         `limit` (n,) or one for all, where given, bounds done + rest (but a rest is at least 1).
         """
         begun = np.asarray(done) > 0
-        written = np.maximum(np.asarray(done, dtype=np.float64), 1.0)[:, None]
+        written = np.maximum(np.asarray(done, dtype=np.float32), 1.0)[:, None]
         rest = np.exp(_longer_than(self._logs(), np.log(written[:, 0]))) - written
-        rest = np.where(begun[:, None], rest, self.quantiles)
+        rest = np.where(begun[:, None], rest, self.quantiles).astype(np.float32)
         if limit is not None:
-            rest = np.minimum(rest, np.reshape(limit, (-1, 1)) - np.reshape(done, (-1, 1)))
-        ascending = np.maximum.accumulate(rest, axis=1)  # pieces of least slope may overlap
-        return Forecast(np.maximum(ascending, 1.0).astype(np.float32))
+            left = np.reshape(limit, (-1, 1)) - np.reshape(done, (-1, 1))
+            rest = np.minimum(rest, left.astype(np.float32))
+        return Forecast(np.maximum(_ascending(rest), np.float32(1.0)))
 
     def take(self, indices: NDArray[np.intp]) -> Forecast:
         """The rows at these indices (or of this mask), in that order."""
         return Forecast(self.quantiles[indices])
 
-    def _logs(self) -> Floats:
-        return np.asarray(np.log(self.quantiles, dtype=np.float64))
+    def _logs(self) -> Logs:
+        return np.log(self.quantiles)
 
 
 def log_normal(mu: Floats, sigma: Floats, limit: float) -> Forecast:
@@ -87,10 +90,16 @@ def log_normal(mu: Floats, sigma: Floats, limit: float) -> Forecast:
     return clipped(np.exp(np.minimum(logs, np.log(limit))), limit)
 
 
-def clipped(quantiles: Floats, limit: float) -> Forecast:
+def clipped(quantiles: Floats | Logs, limit: float) -> Forecast:
     """The forecast of (n, levels) quantiles, brought within 1..limit and made to ascend."""
-    within = np.clip(np.maximum.accumulate(quantiles, axis=1), 1.0, limit)
-    return Forecast(within.astype(np.float32))
+    return Forecast(_ascending(np.clip(quantiles, 1.0, limit).astype(np.float32)))
+
+
+def _ascending(quantiles: Logs) -> Logs:
+    """In place: no column falls below the one before (pieces of least slope may overlap)."""
+    for column in range(1, quantiles.shape[1]):
+        np.maximum(quantiles[:, column], quantiles[:, column - 1], out=quantiles[:, column])
+    return quantiles
 
 
 def _gauss() -> tuple[Floats, Floats]:
@@ -104,47 +113,54 @@ def _gauss() -> tuple[Floats, Floats]:
 _QUADRATURE = _gauss()
 
 
-def _lengths_at(logs: Floats, logits: Floats) -> Floats:
+def _lengths_at(logs: Logs, logits: Floats) -> Logs:
     """(n, m) log lengths at m logits that are the same for all rows."""
     piece = np.clip(np.searchsorted(_X, logits), 1, len(_X) - 1)
-    share = (logits - _X[piece - 1]) / (_X[piece] - _X[piece - 1])
-    return np.asarray(np.maximum(logs[:, piece - 1] * (1.0 - share) + logs[:, piece] * share, 0.0))
+    weights = np.zeros((len(LEVELS), len(logits)), dtype=np.float32)
+    share, column = (logits - _X[piece - 1]) / (_X[piece] - _X[piece - 1]), np.arange(len(logits))
+    weights[piece - 1, column], weights[piece, column] = 1.0 - share, share
+    return np.asarray(np.maximum(logs @ weights, np.float32(0.0)))
 
 
-def _mean_beyond(logs: Floats) -> Floats:
+def _mean_beyond(logs: Logs) -> Logs:
     """What the levels above the last add to the mean: a Pareto tail of bounded weight."""
-    return np.asarray((1.0 - _P[-1]) * np.exp(logs[:, -1]) / (1.0 - _tail_slope(logs)))
+    slope = (logs[:, -1] - logs[:, -2]) / np.float32(_X[-1] - _X[-2])
+    weight = np.float32(1.0 - _P[-1]) / (1.0 - np.clip(slope, 0.0, _STEEPEST_TAIL))
+    return np.asarray(weight * np.exp(logs[:, -1]), dtype=np.float32)
 
 
-def _tail_slope(logs: Floats) -> Floats:
-    slope = (logs[:, -1] - logs[:, -2]) / (_X[-1] - _X[-2])
-    return np.asarray(np.clip(slope, 0.0, _STEEPEST_TAIL))
-
-
-def _longer_than(logs: Floats, bound: Floats) -> Floats:
+def _longer_than(logs: Logs, bound: Logs) -> Logs:
     """(n, levels) log quantiles given a log length above `bound` (n,)."""
-    survival = -np.logaddexp(0.0, _logit_of(logs, bound))  # log of P(longer than the bound)
-    beyond = survival[:, None] + np.log(1.0 - _P)
-    logits = np.log1p(-np.exp(beyond)) - beyond
-    return _lengths_by_row(logs, logits)
+    lines = _Lines.of(logs)
+    survival = -np.logaddexp(np.float32(0.0), lines.logit_of(bound))  # log P(longer)
+    beyond = survival[:, None] + np.log(1.0 - _P).astype(np.float32)
+    return lines.at(np.log1p(-np.exp(beyond)) - beyond)
 
 
-def _logit_of(logs: Floats, bound: Floats) -> Floats:
-    """(n,) the logit of the level that lies at `bound` (n,)."""
-    piece = np.clip((logs <= bound[:, None]).sum(axis=1), 1, len(_X) - 1)
-    start, slope = _line(logs, piece[:, None])
-    return np.asarray(_X[piece - 1] + (bound - start[:, 0]) / slope[:, 0])
+@dataclass(frozen=True)
+class _Lines:
+    """The pieces of each row between two levels: start and slope per logit (n * pieces,)."""
 
+    logs: Logs
+    start: Logs
+    slope: Logs
 
-def _lengths_by_row(logs: Floats, logits: Floats) -> Floats:
-    """(n, m) log lengths at (n, m) logits, each row its own."""
-    piece = np.clip(np.searchsorted(_X, logits), 1, len(_X) - 1)
-    start, slope = _line(logs, piece)
-    return np.asarray(start + slope * (logits - _X[piece - 1]))
+    @staticmethod
+    def of(logs: Logs) -> _Lines:
+        slope = np.diff(logs, axis=1) / np.diff(_X).astype(np.float32)
+        steep = np.maximum(slope, np.float32(_FLATTEST))
+        return _Lines(logs, np.ascontiguousarray(logs[:, :-1]).ravel(), steep.ravel())
 
+    def logit_of(self, bound: Logs) -> Logs:
+        """(n,) the logit of the level that lies at `bound` (n,)."""
+        passed = np.zeros(len(bound), dtype=np.intp)
+        for column in range(1, len(_X) - 1):
+            passed += self.logs[:, column] <= bound
+        place = passed + np.arange(len(bound)) * (len(_X) - 1)
+        return np.asarray(_X32[passed] + (bound - self.start[place]) / self.slope[place])
 
-def _line(logs: Floats, piece: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """(n, m) log length at the start of each row's piece, and its slope per logit."""
-    start = np.take_along_axis(logs, piece - 1, axis=1)
-    rise = np.take_along_axis(logs, piece, axis=1) - start
-    return start, np.maximum(rise / (_X[piece] - _X[piece - 1]), _FLATTEST)
+    def at(self, logits: Logs) -> Logs:
+        """(n, m) log lengths at (n, m) logits, each row its own."""
+        piece = np.searchsorted(_X32[1:-1], logits)
+        place = piece + (np.arange(len(logits)) * (len(_X) - 1))[:, None]
+        return np.asarray(self.start[place] + self.slope[place] * (logits - _X32[piece]))

@@ -36,7 +36,7 @@ class History:
     def find(self, ids: Sequence[str]) -> NDArray[np.intp]:
         """(m,) slots of these prompts, -1 where a prompt is new."""
         get = self._index.get
-        return np.fromiter((get(name, -1) for name in ids), dtype=np.intp, count=len(ids))
+        return np.array([get(name, -1) for name in ids], dtype=np.intp)
 
     def read(self, slots: NDArray[np.intp], column: int, default: float) -> NDArray[np.float64]:
         """(m,) values of one column, `default` where a slot is -1."""

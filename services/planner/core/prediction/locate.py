@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 
 _LOGISTIC = np.sqrt(3.0) / np.pi  # scale of a logistic per standard deviation
 _ROUNDS = 5
+_TINY = np.float32(1e-3)
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ def locate(prior: Normal, ended: Ended, running: Running, within: float) -> Norm
     fixed = prior.mean / prior.variance + ended.total / within
     mean = fixed / precision
     for last in (*[False] * _ROUNDS, True):
-        pull, bend = _survival(cut_at - mean, scale, exact=last)
-        slope = fixed - precision * mean + ended.cut * pull
-        curve = precision + ended.cut * bend
+        slope, curve = fixed - precision * mean, precision
+        if ended.cut.any():
+            pull, bend = _survival(cut_at - mean, scale, exact=last)
+            slope, curve = slope + ended.cut * pull, curve + ended.cut * bend
         if len(running.rows):
             pulls, bends = _survival(running.logs - mean[running.rows], scale, exact=last)
             slope = slope + np.bincount(running.rows, pulls, len(mean))
@@ -91,10 +93,10 @@ def _survival(distance: Floats, scale: float, *, exact: bool) -> tuple[Floats, F
     Not `exact`: instead of the second derivative the curvature of the parabola that touches from
     below (Jaakkola and Jordan 2000), with which no step overshoots.
     """
-    x = np.clip(distance / scale, -40.0, 40.0)
-    share = 1.0 / (1.0 + np.exp(-x))
+    x = (distance / scale).astype(np.float32)
+    turn = np.tanh(np.float32(0.5) * x)
+    share = np.float32(0.5) + np.float32(0.5) * turn
     if exact:
-        return share / scale, share * (1.0 - share) / scale**2
-    near = np.abs(x) < 1e-3
-    curve = np.where(near, 0.25, (share - 0.5) / np.where(near, 1.0, x))
+        return share / scale, share * (np.float32(1.0) - share) / scale**2
+    curve = (np.abs(turn) + _TINY / 2) / (2 * np.abs(x) + 2 * _TINY)  # a quarter at zero
     return share / scale, curve / scale**2

@@ -53,7 +53,7 @@ class Prior:
     def places(self, tasks: Sequence[str], prompt_tokens: NDArray[np.int32]) -> NDArray[np.intp]:
         """(m,) the cell of each; a task never seen stands with the cell of no task."""
         get = self._tasks.get
-        rows = np.fromiter((get(task, 0) for task in tasks), dtype=np.intp, count=len(tasks))
+        rows = np.array([get(task, 0) for task in tasks], dtype=np.intp)
         return rows * _SIZES + _size(prompt_tokens)
 
     def cells(self) -> Cells:
