@@ -127,19 +127,20 @@ def layered(parts: Parts, *, most: int, sums: bool) -> Layers:
     return Layers(parts, join, values, split)
 
 
-def cheapest_by_cap(parts: Parts, caps: Floats, rent: float) -> tuple[Floats, Ints]:
+def cheapest_by_cap(parts: Parts, caps: Floats, rents: Floats) -> tuple[Floats, Ints]:
     """The smallest sum of seconds under each cap on the largest, and its number of actors.
 
-    `rent`: seconds more per actor. The number is free; infinite and 0 where there is no partition.
+    rents (caps,): seconds more per actor. The number is free; infinite and 0 where there is no
+    partition.
     """
     k = parts.buckets
     sums, actors = np.full((len(caps), k + 1), np.inf), np.zeros((len(caps), k + 1), np.intp)
     sums[:, 0] = 0.0
-    split, split_ways = _cheapest_split(parts, caps, rent)
-    rows = np.arange(len(caps))
+    split, split_ways = _cheapest_split(parts, caps, rents)
+    rows, limits, each = np.arange(len(caps)), caps[:, None], rents[:, None]
     for j in range(1, k + 1):
         run = parts.run[:j, j]
-        totals = sums[:, :j] + np.where(run <= caps[:, None], run + rent, np.inf)
+        totals = sums[:, :j] + np.where(run <= limits, run + each, np.inf)
         first = totals.argmin(axis=1)
         sums[:, j], actors[:, j] = totals[rows, first], actors[rows, first] + 1
         other = sums[:, j - 1] + split[:, j - 1]
@@ -169,12 +170,12 @@ def _joined(parts: Parts, join: np.ufunc) -> Floats:
     return total
 
 
-def _cheapest_split(parts: Parts, caps: Floats, rent: float) -> tuple[Floats, Ints]:
+def _cheapest_split(parts: Parts, caps: Floats, rents: Floats) -> tuple[Floats, Ints]:
     """(caps, K): what the best split of each bucket costs under each cap, and into how many."""
     shape = (len(caps), parts.buckets)
     if not len(parts.ways):
         return np.full(shape, np.inf), np.zeros(shape, np.intp)
-    costs = (parts.split + rent) * parts.ways[:, None]
+    costs = (parts.split + rents[:, None, None]) * parts.ways[:, None]
     costs = np.where(parts.split <= caps[:, None, None], costs, np.inf)
     best = costs.argmin(axis=1)
     return np.take_along_axis(costs, best[:, None], axis=1)[:, 0], parts.ways[best]

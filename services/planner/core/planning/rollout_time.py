@@ -94,6 +94,18 @@ class RolloutTime:
         first = extra + self._outside(alive)
         return Curve(first[:, None] + np.cumsum(self._tau(running) * self.widths, axis=1), chance)
 
+    def not_before(self, demand: Demand, caps: Floats) -> Floats:
+        """Expected end of a step whose actors are expected to take at most each of `caps`.
+
+        However the samples are split, the longest answer takes its own time: the expected larger
+        one of the cap and of that answer decoded alone.
+        """
+        quiet = demand.counts @ demand.quiet
+        ends = self.per_actor + self.per_sample + np.cumsum(self.tau[:, 1] * self.widths)
+        lengths = np.diff(ends, prepend=self.per_actor + self.per_sample)
+        beyond = np.clip(ends - caps[:, None], 0.0, lengths)
+        return np.asarray(caps - beyond @ np.expm1(quiet))
+
     def shares(self, demand: Demand, shares: Floats) -> Curve:
         """The curve of actors that hold these samples of each bucket: (actors, buckets)."""
         return self.curve(shares @ demand.alive, shares @ demand.quiet)
@@ -143,13 +155,19 @@ def rollout_time(
     *,
     slots: int,
     prompt_tokens: float = 0.0,
+    reserved: float | None = None,
     per_sample: float = 0.0,
     per_actor: float = 0.0,
 ) -> RolloutTime:
-    """The cost model; `prompt_tokens` is the mean prompt, which every sample holds as context."""
+    """The cost model; `prompt_tokens` is the mean prompt, which every sample holds as context.
+
+    reserved: KV tokens that the engine sets aside for each sample at its start (the torch engine:
+    prompt and limit); None where KV grows with the sample and what finds no room has to wait.
+    """
     middles = (demand.bounds[:-1] + demand.bounds[1:]) / 2
     context = prompt_tokens + middles
-    room = np.clip(np.floor(profile.file.kv_tokens / context), 1, slots)
+    each = context if reserved is None else np.full(len(context), max(reserved, 1.0))
+    room = np.clip(np.floor(profile.file.kv_tokens / each), 1, slots)
     batches = np.arange(slots + 2, dtype=float)
     tau = profile.tpot(np.maximum(batches, 1.0), batches * context[:, None])
     return RolloutTime(

@@ -70,19 +70,18 @@ def _best_cap(case: Case, parts: Parts, fastest: Layers) -> float:
 
 
 def _cap_scores(case: Case, parts: Parts, caps: Floats) -> Floats:
-    """The better of two: the cheapest partition, and the cheapest if every actor had to start."""
-    rent = float(case.pool.waits[-1]) / case.terms.steps
-    found = [_cheapest(case, parts, caps, r) for r in sorted({0.0, rent})]
-    best: Floats = np.min(found, axis=0)
-    return best
+    """The better of two: the cheapest partition, and the cheapest if every actor had to start.
 
-
-def _cheapest(case: Case, parts: Parts, caps: Floats, rent: float) -> Floats:
-    """Scores of the cheapest partitions; infinite where there is none within the pool's bounds."""
-    sums, counts = cheapest_by_cap(parts, caps, rent)
+    Infinite where there is none within the pool's bounds.
+    """
+    both = np.tile(caps, 2)
+    rents = np.repeat([0.0, float(case.pool.waits[-1]) / case.terms.steps], len(caps))
+    sums, counts = cheapest_by_cap(parts, both, rents)
     fits = (counts > 0) & (counts <= case.bounds()[1])
-    net = np.where(fits, sums - rent * counts, 0.0)
-    return np.where(fits, _scores(case, caps, net, np.maximum(counts, 1)), np.inf)
+    net = np.where(fits, sums - rents * counts, 0.0)
+    values = np.where(fits, _scores(case, both, net, np.maximum(counts, 1)), np.inf)
+    best: Floats = values.reshape(2, -1).min(axis=0)
+    return best
 
 
 def _scores(case: Case, caps: Floats, sums: Floats, counts: Ints) -> Floats:
@@ -90,7 +89,8 @@ def _scores(case: Case, caps: Floats, sums: Floats, counts: Ints) -> Floats:
     pool, steps = case.pool, case.terms.steps
     at = np.minimum(counts, len(pool.waits)) - 1
     late = np.maximum(pool.waits[at] - pool.lead, 0.0)
-    return weighed(caps + late / steps, sums + np.cumsum(pool.waits)[at] / steps, case.terms)
+    ends = case.time.not_before(case.demand, caps)
+    return weighed(ends + late / steps, sums + np.cumsum(pool.waits)[at] / steps, case.terms)
 
 
 def _near_best(case: Case, cheapest: Layers, cap: float) -> list[int]:

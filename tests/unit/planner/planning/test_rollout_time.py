@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.errors import Refused
+from services.planner.core.planning.demand import Demand, bucket_edges, from_forecast, from_lengths
+from services.planner.core.planning.rollout_time import Curve, replayed_seconds, rollout_time
+from tests.unit.planner.planning.samples import lengths_like_gsm8k, profile, realised
+
+
+def _alone(
+    demand: Demand,
+    *,
+    slots: int = 256,
+    prompt: float = 0.0,
+    kv: int = 10**7,
+    reserved: float | None = None,
+) -> Curve:
+    time = rollout_time(
+        profile(kv_tokens=kv), demand, slots=slots, prompt_tokens=prompt, reserved=reserved
+    )
+    return time.shares(demand, demand.shares(np.asarray([0, demand.items])))
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=60), st.integers(0, 500))
+def test_known_lengths_take_the_iteration_sum_exactly(lengths: list[int], prompt: int) -> None:
+    predicted = _alone(from_lengths(lengths), prompt=prompt)
+    exact = replayed_seconds(profile(), lengths, slots=256, prompt_tokens=prompt)
+    assert float(predicted.seconds()[0]) == pytest.approx(exact, rel=1e-6)
+    assert predicted.makespan() == pytest.approx(exact, rel=1e-6)
+
+
+def test_the_formula_by_hand() -> None:
+    flat = profile(batches=(1, 2, 3), contexts=(0,), seconds=((0.01,), (0.015,), (0.03,)))
+    demand = from_lengths([100, 60, 10])
+    time = rollout_time(flat, demand, slots=8)
+    seconds = time.shares(demand, demand.shares(np.asarray([0, 3]))).seconds()
+    assert seconds[0] == pytest.approx(0.03 * 10 + 0.015 * 50 + 0.01 * 40)
+
+
+@pytest.mark.parametrize("slots", [2, 8, 32])
+def test_waves_are_close_to_the_replay(slots: int) -> None:
+    lengths = realised(lengths_like_gsm8k(200), np.random.default_rng(1)).astype(int).tolist()
+    exact = replayed_seconds(profile(), lengths, slots=slots, prompt_tokens=100)
+    predicted = _alone(from_lengths(lengths), slots=slots, prompt=100)
+    assert float(predicted.seconds()[0]) == pytest.approx(exact, rel=0.04)
+
+
+def test_kv_capacity_admits_in_waves() -> None:
+    lengths = [1000] * 40
+    exact = replayed_seconds(profile(kv_tokens=11_000), lengths, slots=64, prompt_tokens=100)
+    bounded = _alone(from_lengths(lengths), prompt=100, kv=11_000, reserved=1100)
+    assert float(bounded.seconds()[0]) == pytest.approx(exact, rel=1e-6)
+
+
+def test_kv_that_grows_with_the_samples_holds_more_of_them() -> None:
+    demand = from_lengths([1000] * 40)
+    grows = _alone(demand, prompt=100, kv=11_000).seconds()[0]
+    reserved = _alone(demand, prompt=100, kv=11_000, reserved=1100).seconds()[0]
+    assert _alone(demand, prompt=100).seconds()[0] < grows < reserved
+
+
+def test_an_answer_larger_than_the_kv_still_runs_alone() -> None:
+    assert np.isfinite(_alone(from_lengths([5000, 5000]), kv=1000).seconds()).all()
+
+
+@pytest.mark.parametrize("actors", [1, 4, 12])
+def test_predicted_step_times_are_unbiased(actors: int) -> None:
+    forecast = lengths_like_gsm8k(384)
+    demand = from_forecast(forecast, limit=2048)
+    cuts = np.arange(actors + 1) * 384 // actors
+    time = rollout_time(profile(), demand, slots=256, prompt_tokens=100)
+    predicted = time.shares(demand, demand.shares(cuts))
+    steps = [_realised_step(demand, cuts, seed) for seed in range(20)]
+    assert predicted.makespan() == pytest.approx(np.mean([s.max() for s in steps]), rel=0.04)
+    assert predicted.seconds().sum() == pytest.approx(np.mean([s.sum() for s in steps]), rel=0.02)
+
+
+def test_a_plan_on_medians_underestimates_the_step() -> None:
+    forecast = lengths_like_gsm8k(384)
+    cuts = np.arange(5) * 384 // 4
+    demand = from_forecast(forecast, limit=2048)
+    medians = from_lengths(forecast.at(0.5))
+    steps = [_realised_step(demand, cuts, seed).max() for seed in range(20)]
+    time = rollout_time(profile(), medians, slots=256, prompt_tokens=100)
+    assert time.shares(medians, medians.shares(cuts)).makespan() < 0.95 * np.mean(steps)
+
+
+def _realised_step(
+    demand: Demand, cuts: npt.NDArray[np.intp], seed: int
+) -> npt.NDArray[np.float64]:
+    drawn = realised(lengths_like_gsm8k(384), np.random.default_rng(seed))[demand.order]
+    parts = [drawn[a:b] for a, b in pairwise(cuts)]
+    return np.asarray([float(_alone(from_lengths(p), prompt=100).seconds()[0]) for p in parts])
+
+
+def test_no_answer_is_expected_beyond_the_limit() -> None:
+    demand = from_forecast(lengths_like_gsm8k(5000, within=1.5), limit=2048)
+    assert demand.bounds[-1] == pytest.approx(2048)
+
+
+def test_hand_over_and_catch_up_are_charged() -> None:
+    demand = from_lengths([10, 10])
+    time = rollout_time(profile(), demand, slots=8, per_sample=0.5, per_actor=3.0)
+    plain = rollout_time(profile(), demand, slots=8)
+    shares = demand.shares(np.asarray([0, 2]))
+    more = time.shares(demand, shares).seconds() - plain.shares(demand, shares).seconds()
+    assert more[0] == pytest.approx(4.0)
+
+
+def test_the_slowest_of_many_is_slower_than_each() -> None:
+    demand = from_forecast(lengths_like_gsm8k(64), limit=2048)
+    time = rollout_time(profile(), demand, slots=64)
+    curve = time.shares(demand, demand.shares(np.asarray([0, 32, 64])) * 0 + demand.counts / 2)
+    assert curve.makespan() > curve.seconds().max()
+
+
+@given(st.integers(1, 100_000), st.integers(1, 256))
+def test_buckets_cover_every_rank_once(items: int, buckets: int) -> None:
+    edges = bucket_edges(items, buckets)
+    assert edges[0] == 0
+    assert edges[-1] == items
+    assert len(edges) - 1 == min(items, buckets)
+    assert (np.diff(edges) > 0).all()
+
+
+def test_lengths_of_nothing_are_refused() -> None:
+    for wrong in ([0, 5], [-1], [float("nan")], [float("inf")]):
+        with pytest.raises(Refused):
+            from_lengths(wrong)
+
+
+def test_nothing_to_decode_takes_no_time() -> None:
+    demand = from_lengths([])
+    assert demand.items == 0
+    assert demand.tokens == 0
