@@ -25,5 +25,8 @@ class LearnerSettings(RoleSettings):
     """No rank waits longer for the others; then the gang ends and the next attempt starts."""
     start_seconds: float = Field(default=180.0, gt=0)
     """Longest wait for the planner to say in the ledger what to restore from."""
+    storage_seconds: float = Field(default=120.0, ge=0)
+    """For so long an update that storage refuses (a full disk) is tried again; then the job fails
+    with the reason."""
     keep_policies: int = Field(default=3, ge=2)
     """Newest publications kept, beside those that checkpoints name."""

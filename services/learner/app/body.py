@@ -141,6 +141,7 @@ async def _build(world: World, gang: Gang, lane: Lane, folder: Path) -> Rank:
         skeleton=skeleton,
         staging=folder,
         verify=spec.checkpoint.verify,
+        patience=min(settings.storage_seconds, spec.deadlines.learn_seconds / 2),
     )
 
 

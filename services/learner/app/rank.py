@@ -36,6 +36,7 @@ from ebbtide.wire import (
 from services.learner.app.lane import Lane
 from services.learner.app.reading import Reader
 from services.learner.core.desk import Outcome
+from services.learner.core.patience import Patience
 from services.learner.core.progress import FILE, Applied, Progress, Published
 from services.learner.core.votes import verdict, vote
 from services.learner.engine.publishing import Content, write_content
@@ -48,7 +49,8 @@ Word = Published | Saved | Refusal
 class Rank:
     """`skeleton`: folder with config and tokenizer; `staging`: where files are written first.
 
-    `verify`: read each checkpoint back before it is answered for.
+    `verify`: read each checkpoint back before it is answered for. `patience`: seconds for which
+    storage may refuse an update before the job is to fail.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Rank:
         skeleton: Path,
         staging: Path,
         verify: bool,
+        patience: float,
     ) -> None:
         self._uid = uid
         self._attempt = attempt
@@ -76,6 +79,7 @@ class Rank:
         self._skeleton = skeleton
         self._staging = staging
         self._verify = verify
+        self._patience = Patience(seconds=patience)
         self.progress = Progress()
 
     async def start(self, parent: Ref | None) -> None:
@@ -92,7 +96,7 @@ class Rank:
         """Do what rank 0 was told; the outcome is the same on every rank."""
         if isinstance(command, Save):
             return await self._save(command)
-        return await self._learn(command)
+        return self._patience.judge(await self._learn(command), self._clock.now())
 
     # --- learning -----------------------------------------------------------------------------
 

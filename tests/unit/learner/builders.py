@@ -11,7 +11,6 @@ from ebbtide import paths
 from ebbtide.ports import Blobs
 from ebbtide.rl.batching import Candidate, lay_out
 from ebbtide.spec import RLHFJobSpec
-from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.clock import VirtualClock
 from ebbtide.wire import (
     BatchManifest,
@@ -64,7 +63,15 @@ def job_spec(model: Path, *, sft: bool = False, **training: Any) -> RLHFJobSpec:
     )
 
 
-def a_rank(gang: Gang, spec: RLHFJobSpec, blobs: Blobs, folder: Path, *, attempt: int = 1) -> Rank:
+def a_rank(
+    gang: Gang,
+    spec: RLHFJobSpec,
+    blobs: Blobs,
+    folder: Path,
+    *,
+    attempt: int = 1,
+    patience: float = 3600.0,
+) -> Rank:
     """A rank that has not started, staging in `folder`."""
     model = Path(spec.model.uri)
     skeleton = folder / f"skeleton-{attempt}"
@@ -82,6 +89,7 @@ def a_rank(gang: Gang, spec: RLHFJobSpec, blobs: Blobs, folder: Path, *, attempt
         skeleton=skeleton,
         staging=folder,
         verify=spec.checkpoint.verify,
+        patience=patience,
     )
 
 
@@ -199,7 +207,7 @@ async def an_sft_step(blobs: Blobs, dataset: Ref, base: PolicyRef, *, step: int 
     return await learn_of(blobs, manifest)
 
 
-async def commit(blobs: FakeBlobs, saved: Saved) -> Ref:
+async def commit(blobs: Blobs, saved: Saved) -> Ref:
     """What the planner does with a checkpoint's shards."""
     manifest = Manifest(
         job_uid=UID,

@@ -21,7 +21,7 @@ from services.learner.core.schedules import Schedule
 from services.learner.engine.gang import Gang, join
 from services.learner.engine.grpo import Grpo
 from services.learner.engine.optimiser import Optimiser
-from services.learner.engine.policy import Policy, load_policy
+from services.learner.engine.policy import WHOLE_BELOW, Policy, load_policy
 
 VOCABULARY = 50
 
@@ -58,11 +58,13 @@ class Parts:
         spec = GrpoSpec(type="grpo", **(algorithm or {}))
         sizes = TrainingSpec(**{"total_steps": 10, "learning_rate": 1e-2, **(training or {})})
         self.gang = gang
-        whole = {"whole_below": 0} if layered else {}
-        self.policy = load_policy(model, gang, mixed_precision=False, **whole)
+        whole_below = 0 if layered else WHOLE_BELOW
+        self.policy = load_policy(model, gang, mixed_precision=False, whole_below=whole_below)
         reference: Policy | None = None
         if spec.kl_coefficient:
-            reference = load_policy(model, gang, mixed_precision=False, frozen=True, **whole)
+            reference = load_policy(
+                model, gang, mixed_precision=False, frozen=True, whole_below=whole_below
+            )
         schedule = Schedule(ScheduleSpec(), sizes.learning_rate, sizes.total_steps)
         self.optimiser = Optimiser(self.policy.module, sizes, schedule, gang=gang)
         self.grpo = Grpo(

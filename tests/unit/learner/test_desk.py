@@ -18,6 +18,7 @@ from ebbtide.wire import (
     Working,
 )
 from services.learner.core.desk import Desk
+from services.learner.core.patience import Patience
 from services.learner.core.votes import verdict, vote
 
 REF = Ref("m", "digest", 1)
@@ -118,3 +119,18 @@ def test_all_ranks_agree_on_what_the_first_one_says(error: Exception, code: str)
 
 def test_no_complaint_is_no_refusal() -> None:
     assert verdict(["", ""]) is None
+
+
+def test_storage_may_refuse_an_update_for_a_while_and_then_the_job_is_to_end() -> None:
+    patience, full = Patience(seconds=120.0), Refusal("temporary", "No space left on device")
+    assert patience.judge(full, 100.0) == full
+    assert patience.judge(full, 219.0) == full
+    told = patience.judge(full, 220.0)
+    assert told == Refusal("storage", "in vain for 120 s: No space left on device")
+
+
+def test_patience_begins_anew_once_anything_else_came_of_the_work() -> None:
+    patience, full = Patience(seconds=120.0), Refusal("temporary", "No space left on device")
+    patience.judge(full, 0.0)
+    assert patience.judge(kept(3), 119.0) == kept(3)
+    assert patience.judge(full, 130.0) == full

@@ -171,6 +171,20 @@ async def test_an_update_whose_publication_failed_is_published_and_not_run_again
     assert second.policy == (await learned(other, blobs)).policy
 
 
+async def test_an_update_that_storage_refuses_for_too_long_is_refused_with_the_reason(
+    gang: Gang, model: Path, blobs: FakeBlobs, tmp_path: Path
+) -> None:
+    rank = a_rank(gang, job_spec(model), blobs, tmp_path, patience=0.0)
+    await rank.start(None)
+    command = await a_batch(blobs, policy_of(rank))
+    blobs.outcomes = iter(["fail"])
+    refused = await rank.obey(command)
+    assert isinstance(refused, Refusal)
+    assert refused.code == "storage"
+    assert "blob store failed" in refused.detail
+    assert isinstance(await rank.obey(command), Learned)
+
+
 async def test_a_failed_save_leaves_the_training_unharmed(rank: Rank, blobs: FakeBlobs) -> None:
     await learned(rank, blobs)
     blobs.outcomes = iter(["fail"])
