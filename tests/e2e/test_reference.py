@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -78,6 +79,10 @@ def test_more_actors_give_the_same_bits(
     assert undisturbed(stack, material, actors) == alone
 
 
+def _at_work(progress: Progress, step: int) -> bool:
+    return progress.committed >= step and progress.pending > 0
+
+
 def test_kills_at_every_step_give_the_same_bits(
     stack: Stack, material: Material, alone: Bits
 ) -> None:
@@ -87,7 +92,7 @@ def test_kills_at_every_step_give_the_same_bits(
     random.Random(3).shuffle(roles)  # noqa: S311 - a test must repeat
     for step, role in enumerate(roles):
         until(
-            lambda done=step: progress.committed >= done and progress.pending,
+            partial(_at_work, progress, step),
             seconds=240,
             what=f"step {step}",
         )

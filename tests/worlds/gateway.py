@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from ebbtide import logs, paths, tokens
 from ebbtide.ledger import encode_segment
-from ebbtide.ports import Resource
+from ebbtide.ports import Clock, Resource
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.cluster import FakeCluster
 from ebbtide.wire import Record
@@ -45,8 +45,9 @@ class QuickClock:
 class World:
     """Fakes behind one gateway, and a client that shows its token."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, real_time: Clock | None = None, **settings: Any) -> None:
         self.clock = QuickClock()
+        self._real_time = real_time
         self.cluster = FakeCluster(wall=self._tick)
         self.blobs = FakeBlobs()
         self.closing = asyncio.Event()
@@ -65,7 +66,7 @@ class World:
             settings=self.settings,
             cluster=self.cluster,
             blobs=self.blobs,
-            clock=self.clock,
+            clock=self._real_time or self.clock,
             registry=CollectorRegistry(),
             log=logs.setup("error"),
             known=known,

@@ -39,8 +39,7 @@ def served(**settings: Any) -> Iterator[Served]:
     """Serve a new world until the block ends."""
     with listening("127.0.0.1", 0) as sock:
         loop = asyncio.new_event_loop()
-        world = World(**settings)
-        world.clock = SystemClock()  # a real client waits in real time
+        world = World(real_time=SystemClock(), **settings)  # real clients wait in real time
         drain = asyncio.Event()
         thread = threading.Thread(target=_run, args=(loop, world, sock, drain))
         thread.start()

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from ebbtide import labels, paths
 from ebbtide.cli.commands import app

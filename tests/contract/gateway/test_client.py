@@ -159,7 +159,7 @@ def test_a_stream_is_taken_up_again_where_it_broke() -> None:
     seen: list[str | None] = []
     waits: list[float] = []
     event = '{"id":"%s","type":"%s"}'
-    parts = iter(
+    parts: Iterator[str | Exception] = iter(
         [
             "id: 1\nevent: step\ndata: " + event % ("1", "step") + "\n\nid: 2\nevent: st",
             httpx.ConnectError("away"),

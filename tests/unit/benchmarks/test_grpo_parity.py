@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.grpo_parity.compare import differences
 
-THEIRS = {"loss": np.float64(2.0), "a": np.array([3.0, 4.0]), "b": np.array([1e-9])}
+THEIRS = {"loss": np.array(2.0), "a": np.array([3.0, 4.0]), "b": np.array([1e-9])}
 
 
 def test_a_difference_in_one_tensor_counts_by_itself() -> None:
@@ -15,7 +15,7 @@ def test_a_difference_in_one_tensor_counts_by_itself() -> None:
 
 
 def test_rounding_of_a_gradient_that_is_zero_does_not_count() -> None:
-    ours = {**THEIRS, "b": np.array([-1e-9]), "loss": np.float64(2.02)}
+    ours = {**THEIRS, "b": np.array([-1e-9]), "loss": np.array(2.02)}
     loss, gradient = differences(ours, THEIRS)
     assert loss == pytest.approx(0.01)
     assert gradient < 1e-8

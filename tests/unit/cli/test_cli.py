@@ -29,7 +29,7 @@ from ebbtide.endpoint import Up, read_up, state_dir, write_up
 from ebbtide.errors import Permanent, Refused
 from ebbtide.locating import locate
 
-COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
+COMMANDS = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback]
 
 
 def run(*args: str, **env: str) -> Any:
@@ -213,8 +213,11 @@ def test_a_start_that_is_interrupted_leaves_no_process(
 
     launched: list[subprocess.Popen[bytes]] = []
     monkeypatch.setattr(local, "_await", interrupted)
-    assert run("up", "--state-dir", str(tmp_path)).exit_code == 130
-    assert launched[0].wait(60) == -signal.SIGTERM
+    try:
+        assert run("up", "--port", "0", "--state-dir", str(tmp_path)).exit_code == 130
+        assert launched[0].wait(60) == -signal.SIGTERM
+    finally:
+        run("down", "--state-dir", str(tmp_path))
 
 
 def test_a_stack_that_cannot_start_says_its_last_line(

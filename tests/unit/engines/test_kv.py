@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -47,7 +48,7 @@ def again(was: Admission, cut: EngineCut, *, kv: bool = True) -> Admission:
     return Admission(assign, was.prompt, resumed, cut.kv if kv else None)
 
 
-def bits(events: list[object]) -> Bits:
+def bits(events: Sequence[object]) -> Bits:
     ends = [event for event in events if isinstance(event, EngineFinished)]
     return {end.dispatch.seq % 100: (end.tokens, end.logprobs) for end in ends}
 

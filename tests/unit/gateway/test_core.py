@@ -80,7 +80,8 @@ def test_paging_gives_each_job_once_whatever_is_deleted_meanwhile(
 ) -> None:
     jobs = [job(f"j{n}-{k}", str(t)) for n, (t, k) in enumerate(stamps)]
     kept = [one for n, one in enumerate(jobs) if n not in deleted]
-    seen, after = [], None
+    seen: list[str] = []
+    after = None
     for _ in range(len(jobs) + 1):
         page, after = listing.page(jobs if not seen else kept, Query(), after=after, limit=limit)
         seen += [one.metadata.name for one in page]

@@ -23,7 +23,8 @@ class BrokenCluster(FakeCluster):
 @pytest.mark.parametrize("token", ["", "wrong", "ebt_test-toke", "ebt_test-token2", "\u00e9"])
 async def test_a_wrong_token_gets_401_and_nothing_else(token: str) -> None:
     async with World().client(token="") as api:
-        answer = await api.get("/v1/jobs", headers={"Authorization": f"Bearer {token}".encode()})
+        headers = {b"Authorization": f"Bearer {token}".encode()}
+        answer = await api.get("/v1/jobs", headers=headers)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
 

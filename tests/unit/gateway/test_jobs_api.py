@@ -35,9 +35,9 @@ async def test_the_same_key_and_payload_get_the_first_answer() -> None:
     world = World()
     async with world.client() as api:
         first = await api.post("/v1/jobs", json=a_job(), headers=key())
-        text = {"content": yaml.safe_dump(a_job()).encode()}
+        text = yaml.safe_dump(a_job())
         headers = {**key(), "Content-Type": "application/yaml"}
-        again = await api.post("/v1/jobs", headers=headers, **text)
+        again = await api.post("/v1/jobs", content=text, headers=headers)
     assert again.json() == first.json()
     assert again.status_code == 201
     assert again.headers["idempotent-replayed"] == "true"

@@ -16,6 +16,7 @@ from ebbtide.report.scales import Scale, label, ticks, whole_ticks
 from ebbtide.report.views import CAUSES, actors, sections
 from ebbtide.reports import (
     ActorTimeline,
+    Cause,
     EvalStats,
     Interval,
     PhaseSeconds,
@@ -168,7 +169,7 @@ def test_collecting_asks_the_api_alone() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(CAUSES[:5]), st.floats(0, 50)), min_size=1, max_size=8))
-def test_the_actor_chart_loses_no_time(parts: list[tuple[str, float]]) -> None:
+def test_the_actor_chart_loses_no_time(parts: list[tuple[Cause, float]]) -> None:
     at, intervals = 0.0, []
     for cause, length in parts:
         intervals.append(Interval(cause=cause, start=at, end=at + length))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -95,8 +96,8 @@ def test_the_same_answers_in_the_same_order_give_the_same_state(
         if number == peek:
             _ask(looked_at, one.step, "a", "x", rows=[0, 0, 1], done=[5, 0, 9])
             looked_at.load(looked_at.dump())
-    for one in (straight, looked_at):
-        one.end_step(9)
+    for predictor in (straight, looked_at):
+        predictor.end_step(9)
     assert straight.dump() == looked_at.dump()
 
 
@@ -111,10 +112,12 @@ def test_a_loaded_predictor_says_what_the_dumped_one_says(
         told.observe(one)
     loaded.load(told.dump())
     for step in (3, 9):
-        said = [_ask(p, step, "a", "b", "x", done=[7, 0, 4000]).quantiles for p in (told, loaded)]
-        np.testing.assert_array_equal(*said)
-        assert np.all(np.isfinite(said[0]))
-        assert said[0].max() <= LIMIT
+        said, again = (
+            _ask(p, step, "a", "b", "x", done=[7, 0, 4000]).quantiles for p in (told, loaded)
+        )
+        np.testing.assert_array_equal(said, again)
+        assert np.all(np.isfinite(said))
+        assert said.max() <= LIMIT
 
 
 def test_nothing_seen_is_a_wide_guess() -> None:
@@ -138,7 +141,8 @@ def test_tasks_are_told_apart() -> None:
     for number in range(400):
         task, length = ("code", 1000) if number % 2 else ("math", 100)
         blend.observe(Observation(f"p{number}", 50, task, 0, number, length))
-    asked = Queries(1, ["x", "y"], ["math", "code"], np.array([50, 50]), np.arange(2), np.arange(2))
+    done = np.arange(2, dtype=np.int32)
+    asked = Queries(1, ["x", "y"], ["math", "code"], np.array([50, 50]), done, np.arange(2))
     math, code = blend.forecast(asked).at(0.5)
     assert math < 200
     assert code > 600
@@ -259,9 +263,9 @@ def test_the_least_recently_seen_prompts_make_room() -> None:
 @makers
 @pytest.mark.parametrize("field", ["length", "prompt_tokens", "step", "group"])
 def test_numbers_below_zero_are_refused(make: type[Blend | Ewma], field: str) -> None:
-    values = {"prompt_tokens": 1, "step": 0, "group": 0, "length": 5} | {field: -1}
+    wrong = msgspec.structs.replace(Observation("a", 1, "", 0, 0, 5), **{field: -1})
     with pytest.raises(Refused, match="0"):
-        make(limit=LIMIT).observe(Observation(prompt_id="a", task="", **values))
+        make(limit=LIMIT).observe(wrong)
 
 
 @makers
