@@ -74,13 +74,26 @@ async def serve_health(
         finally:
             writer.close()
 
+    answering: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of one's own: asyncio complains of the one that it makes when that is cancelled.
+        task = asyncio.ensure_future(answer(reader, writer))
+        answering.add(task)
+        task.add_done_callback(answering.discard)
+
     try:
-        server = await asyncio.start_server(answer, host, port, limit=_MAX_HEAD)
+        server = await asyncio.start_server(accept, host, port, limit=_MAX_HEAD)
     except OSError as error:
         detail = f"cannot listen on {host}:{port} for health checks: {error.strerror}"
         raise Refused(detail, field="EBBTIDE_HEALTH_PORT") from None
     async with server:
-        yield int(server.sockets[0].getsockname()[1])
+        try:
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            for task in answering:
+                task.cancel()
+            await asyncio.gather(*answering, return_exceptions=True)
 
 
 def _respond(head: bytes, health: Health, registry: CollectorRegistry) -> bytes:

@@ -1,5 +1,7 @@
 """Probes say what is wrong."""
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -38,3 +40,23 @@ async def test_a_failed_liveness_check_fails_both_probes() -> None:
 @pytest.mark.parametrize(("path", "status"), [("/metrics", 200), ("/other", 404)])
 async def test_paths(path: str, status: int) -> None:
     assert (await probe(Health(), path)).status_code == status
+
+
+def test_a_client_that_is_still_there_at_the_end_leaves_no_complaint() -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: said.append(context["message"]))
+        server = serve_health(Health(), new_registry(), host="127.0.0.1", port=0)
+        async with server as port:
+            _, silent = await asyncio.open_connection("127.0.0.1", port)
+            _, other = await asyncio.open_connection("127.0.0.1", port)
+            other.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            await other.drain()
+            other.close()
+            await asyncio.sleep(0.05)
+        silent.close()
+
+    asyncio.run(main())
+    assert said == []
