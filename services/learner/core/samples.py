@@ -106,7 +106,12 @@ def check_manifest(manifest: BatchManifest, *, attempt: int, ranks: int) -> None
     if manifest.ranks != ranks and manifest.sft is None:
         raise Refused(f"laid out for {manifest.ranks} ranks, there are {ranks}", field="ranks")
     if manifest.segment != 0 or not manifest.last:
-        raise Refused("batches in several segments are not supported", field="segment")
+        # The planner freezes a step's batch whole; the field is there for batches that stream.
+        raise Refused(
+            f"segment {manifest.segment} of a batch in several segments: send the step's batch as"
+            " one, segment 0 and the last",
+            field="segment",
+        )
     out = [r for r in manifest.rows if r.rank >= ranks or r.microbatch >= manifest.microbatches]
     if out:
         raise Refused(f"{out[0].key} lies outside the layout", field="rows")

@@ -84,6 +84,7 @@ def test_a_rollout_that_is_not_its_rows_is_refused(field: str, value: object, wo
         ({"attempt": 2}, "attempt"),
         ({"ranks": 3}, "ranks"),
         ({"last": False}, "segments"),
+        ({"segment": 1}, "segments"),
         ({"microbatches": 0}, "outside"),
         ({"tokens": 3}, "tokens"),
         ({"sequences": 2}, "sequences"),
