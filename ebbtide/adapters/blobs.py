@@ -168,6 +168,8 @@ class StoreBlobs:
                 await obstore.delete_async(self._store, path)
         except NotFound:
             return
+        if self._root is not None and self._durable is not None:
+            self._durable.forget(self._root / path)
 
     async def _settle(self, path: str) -> None:
         """Remote stores answer only once an object is safe; a folder's files are synced here."""

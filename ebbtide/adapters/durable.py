@@ -49,8 +49,12 @@ class Durable:
         await self._names(path.parent)
         await self._place(path.parent)
 
+    def forget(self, path: Path) -> None:
+        """The file at `path` was deleted, and folders above it may have gone with it."""
+        self._placed -= set(path.parents) - {self._root}
+
     async def _place(self, folder: Path) -> None:
-        """Sync the folders above `folder`, which may be new: once, for they stay."""
+        """Sync the folders above `folder`, which may be new: once, until something is deleted."""
         if folder in self._placed or self._root not in folder.parents:
             return
         await self._names(folder.parent)

@@ -156,6 +156,20 @@ async def test_a_write_returns_once_the_object_and_all_names_above_it_are_on_the
     assert folders[4:] == ["jobs/1/rollouts"]
 
 
+async def test_a_folder_that_went_and_came_again_is_synced_again(tmp_path: Path) -> None:
+    folders = list[str]()
+
+    def durable(root: Path) -> Durable:
+        return Durable(root, folder=lambda path: folders.append(path.relative_to(root).as_posix()))
+
+    blobs = open_blobs(f"file://{tmp_path}", durable=durable)
+    await blobs.put("jobs/1/a", b"x")
+    await blobs.delete("jobs/1/a")
+    folders.clear()
+    await blobs.put("jobs/1/a", b"x")
+    assert folders == ["jobs/1", "jobs", "."]
+
+
 async def test_a_disk_that_does_not_take_the_bytes_is_a_failure_to_write(tmp_path: Path) -> None:
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device")
