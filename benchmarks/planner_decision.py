@@ -10,6 +10,7 @@ from __future__ import annotations
 import resource
 import statistics
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,7 +31,8 @@ MEMORY_MB = 500
 def measure() -> Measured:
     """Decide `RUNS` times; each step has other lengths."""
     profile = _profile()
-    rows, seconds = [], []
+    rows: list[Sequence[object]] = []
+    seconds: list[float] = []
     for seed in range(RUNS):
         forecast = _forecast(seed)
         begin = time.process_time()
