@@ -18,3 +18,9 @@ class DecodeSettings(RoleSettings):
     """Without a sign of a planner for so long the actor ends."""
     probe_tolerance: float = Field(default=0.01, gt=0)
     """Largest difference of the probe's log-probabilities from the learner's (float32)."""
+    kv_folder: str = ""
+    """Folder of the hand-over of KV within this host; empty: in shared memory."""
+    kv_hold_seconds: float = Field(default=30.0, gt=0)
+    """So long a cut sample's KV is held for the actor that goes on with it."""
+    kv_pull_seconds: float = Field(default=5.0, gt=0)
+    """A pull takes no longer, nor longer than a third of what its ticket is held."""

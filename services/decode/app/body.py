@@ -11,6 +11,7 @@ from ebbtide.adapters.nats import open_bus
 from ebbtide.adapters.valkey import open_hot
 from ebbtide.runtime import Body, Process
 from ebbtide.spec import RLHFJobSpec
+from ebbtide.transfer.shm import in_host
 from services.decode.app.shell import Shell, World
 from services.decode.engine import make_engine
 from services.decode.settings import DecodeSettings
@@ -50,7 +51,19 @@ async def _open(
     hot = await stack.enter_async_context(open_hot(settings.valkey_url, password=password))
     engine = make_engine(spec, clock=clock)
     stack.push_async_callback(engine.close)
-    slots = spec.decode.slots
+    try:
+        transfer = in_host(name=settings.pod, clock=clock, folder=settings.kv_folder)
+        stack.push_async_callback(transfer.close)
+    except OSError as error:
+        process.log.warning("no hand-over of KV; samples that move compute", why=str(error))
+        transfer = None
     return World(
-        settings=settings, slots=slots, blobs=blobs, bus=bus, hot=hot, engine=engine, clock=clock
+        settings=settings,
+        slots=spec.decode.slots,
+        blobs=blobs,
+        bus=bus,
+        hot=hot,
+        engine=engine,
+        clock=clock,
+        transfer=transfer,
     )

@@ -36,6 +36,24 @@ class DecodeMetrics:
         self._load_failures = Counter(
             "ebbtide_decode_load_failures", "Policies that did not load", registry=registry
         )
+        self._pulls = Counter(
+            "ebbtide_decode_kv_pulls",
+            "Tickets by what came of them",
+            ["outcome"],
+            registry=registry,
+        )
+        self._exports = Counter(
+            "ebbtide_decode_kv_exports", "Cuts with KV by outcome", ["outcome"], registry=registry
+        )
+        self._moved = Counter(
+            "ebbtide_decode_kv_bytes", "KV handed over", ["direction"], registry=registry
+        )
+        self._pull_seconds = Histogram(
+            "ebbtide_decode_kv_pull_seconds",
+            "Time to pull KV that was imported",
+            buckets=SECONDS,
+            registry=registry,
+        )
         self._drawn = 0
         self._policy.set(-1)
 
@@ -55,6 +73,18 @@ class DecodeMetrics:
         """Count samples that have just ended."""
         for fact in facts:
             self._ended.labels(_reason(fact)).inc()
+
+    def pulled(self, outcome: str, size: int, seconds: float) -> None:
+        """A ticket was used, or could not be. outcome: imported | miss | expired."""
+        self._pulls.labels(outcome).inc()
+        self._moved.labels("in").inc(size)
+        if size:
+            self._pull_seconds.observe(seconds)
+
+    def exported(self, size: int) -> None:
+        """KV of so many bytes is held for a reader; 0: it could not be."""
+        self._exports.labels("held" if size else "failed").inc()
+        self._moved.labels("out").inc(size)
 
     def loaded(self, seconds: float) -> None:
         """A policy was loaded in so many seconds."""

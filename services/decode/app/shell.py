@@ -13,10 +13,11 @@ import msgspec
 
 from ebbtide import streams
 from ebbtide.errors import EbbtideError, Permanent, Temporary
-from ebbtide.ports import Admission, Blobs, Bus, Clock, Engine, Hot
+from ebbtide.ports import Admission, Blobs, Bus, Clock, Engine, Hot, Transfer
 from ebbtide.runtime import Process
 from ebbtide.wire import ActorCommand, CommandReply, PlannerBeat, Refusal, decode, encode
 from services.decode.app.desk import Desk
+from services.decode.app.handover import Handover
 from services.decode.app.larder import RETRY_SECONDS, Larder
 from services.decode.app.metrics import DecodeMetrics
 from services.decode.app.policies import load_policy
@@ -28,7 +29,9 @@ from services.decode.core.messages import (
     CutEngine,
     Effect,
     Event,
+    Export,
     Fetch,
+    Fetched,
     Gone,
     Happened,
     Leave,
@@ -37,6 +40,7 @@ from services.decode.core.messages import (
     PlannerSeen,
     PolicyLoaded,
     Publish,
+    Release,
     Reply,
     Settled,
     Store,
@@ -60,6 +64,7 @@ class World:
     hot: Hot
     engine: Engine
     clock: Clock
+    transfer: Transfer | None = None
 
 
 class Shell:
@@ -86,12 +91,22 @@ class Shell:
         )
         self._larder = Larder(blobs=world.blobs, hot=world.hot, clock=world.clock)
         self._metrics = DecodeMetrics(process.registry)
+        self._handover = Handover(
+            transfer=world.transfer,
+            engine=world.engine,
+            metrics=self._metrics,
+            log=process.log,
+            hold=settings.kv_hold_seconds,
+            patience=settings.kv_pull_seconds,
+        )
         self._changed = asyncio.Event()
         self._gone: asyncio.Future[Gone] = asyncio.get_running_loop().create_future()
         self._perform: dict[type[Effect], Callable[..., None]] = {
             Fetch: lambda e: self._spawn(self._fetch(e), "fetch"),
-            Admit: lambda e: world.engine.submit(Admission(e.assign, e.prompt, e.resumed)),
-            CutEngine: lambda e: world.engine.cut(e.dispatch),
+            Admit: lambda e: world.engine.submit(Admission(e.assign, e.prompt, e.resumed, e.kv)),
+            CutEngine: lambda e: world.engine.cut(e.dispatch, export=e.export),
+            Export: lambda e: self._spawn(self._export(e), "export"),
+            Release: lambda e: self._handover.release(e.ticket),
             Write: lambda e: self._desk.chunks.put_nowait((e.ref, e.chunk)),
             Store: lambda e: self._desk.rollouts.put_nowait(e.rollout),
             Publish: self._publish,
@@ -162,6 +177,7 @@ class Shell:
     async def _tick(self) -> None:
         while True:
             await self._world.clock.sleep(TICK_SECONDS)
+            self.post(self._handover.still_open())
             self.post(Tick())
 
     async def _drain(self) -> None:
@@ -213,10 +229,17 @@ class Shell:
         """Try for as long as the sample is wanted here: whoever waits for it can cut it."""
         while self._actor.fetches(effect.assign.dispatch):
             try:
-                self.post(await self._larder.fetch(effect.assign))
+                found = await self._larder.fetch(effect.assign)
+                if isinstance(found, Fetched):
+                    kv = await self._handover.pull(effect.assign, found)
+                    found = msgspec.structs.replace(found, kv=kv)
+                self.post(found)
             except Temporary as error:
                 self._process.log.warning("prompt not read; trying again", why=str(error))
                 await self._world.clock.sleep(RETRY_SECONDS)
+
+    async def _export(self, effect: Export) -> None:
+        self.post(await self._handover.export(effect))
 
     async def _load(self, effect: Load) -> None:
         world, log = self._world, self._process.log

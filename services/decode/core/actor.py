@@ -1,7 +1,8 @@
 """The actor's machine: `step(event, now) -> effects` over the samples that it holds (pure).
 
 Each dispatch takes one way: fetching -> running -> (finished: storing | cut: closing) -> outbox
--> settled. It ends in exactly one terminal fact, which is kept and published until the planner
+-> settled. A cut with a reader holds its KV beyond that (`services.decode.core.holding`). It ends
+in exactly one terminal fact, which is kept and published until the planner
 has answered for it. A dispatch that was settled is remembered, so a late copy of its Submit is
 not run again.
 """
@@ -21,6 +22,7 @@ from ebbtide.ports import (
 from ebbtide.wire import (
     ActorCommand,
     Assign,
+    Cut,
     CutSamples,
     Dispatch,
     Drain,
@@ -29,6 +31,7 @@ from ebbtide.wire import (
     Heartbeat,
     Journal,
     JournalRef,
+    KvTicket,
     LoadPolicy,
     Ok,
     PolicyRef,
@@ -38,6 +41,7 @@ from ebbtide.wire import (
     pack_ints,
 )
 from services.decode.core.held import Held, Limits
+from services.decode.core.holding import Holding
 from services.decode.core.loading import Loading
 from services.decode.core.messages import (
     Admit,
@@ -45,6 +49,8 @@ from services.decode.core.messages import (
     CutEngine,
     Effect,
     Event,
+    Export,
+    Exported,
     Fetch,
     Fetched,
     FetchFailed,
@@ -57,8 +63,10 @@ from services.decode.core.messages import (
     PlannerSeen,
     PolicyLoaded,
     Publish,
+    Release,
     Reply,
     Settled,
+    StillOpen,
     Store,
     Stored,
     Terminal,
@@ -87,6 +95,7 @@ class Actor:
         self._unable: LoadFailed | None = None
         self._prefill = 0.0
         self._closing: set[Dispatch] = set()
+        self._holding = Holding()
         self._gone = False
         self._now = now
         self._effects: list[Effect] = []
@@ -97,6 +106,8 @@ class Actor:
             Happened: self._happened,
             Journalled: self._journalled,
             Stored: self._stored,
+            Exported: self._exported,
+            StillOpen: self._still_open,
             PolicyLoaded: self._loaded,
             LoadFailed: self._load_failed,
             PlannerSeen: self._planner_seen,
@@ -140,6 +151,7 @@ class Actor:
             stats=stats,
             prefill_seconds=self._prefill,
             load_failure=self._loading.why,
+            holding=self._holding.dispatches,
         )
 
     def step(self, event: Event, now: float) -> list[Effect]:
@@ -166,8 +178,8 @@ class Actor:
         match command:
             case Submit(assigns=assigns):
                 return self._submit(assigns)
-            case CutSamples(dispatches=dispatches):
-                self._cut_all(dispatches)
+            case CutSamples(dispatches=dispatches, reader=reader):
+                self._cut_all(dispatches, reader)
             case Settle():
                 self._settle(command)
             case LoadPolicy():
@@ -197,7 +209,7 @@ class Actor:
     def _knows(self, dispatch: Dispatch) -> bool:
         return dispatch in self._held or dispatch in self._outbox or dispatch in self._past
 
-    def _cut_all(self, dispatches: tuple[Dispatch, ...] | list[Dispatch]) -> None:
+    def _cut_all(self, dispatches: tuple[Dispatch, ...] | list[Dispatch], reader: str = "") -> None:
         for dispatch in dispatches:
             held = self._held.get(dispatch)
             if held is None:
@@ -205,8 +217,8 @@ class Actor:
             if held.stage == "fetching":
                 self._close(held)
             elif held.stage == "running":
-                held.stage = "cutting"
-                self._do(CutEngine(dispatch))
+                held.stage, held.reader = "cutting", reader
+                self._do(CutEngine(dispatch, export=bool(reader)))
 
     def _settle(self, command: Settle) -> None:
         for verdict, dispatches in (("accepted", command.accepted), ("void", command.void)):
@@ -215,6 +227,8 @@ class Actor:
                 if fact is not None:
                     self._remember(dispatch)
                     self._do(Settled(fact, verdict))
+                    ticket = self._holding.void(dispatch) if verdict == "void" else None
+                    self._release(ticket)
 
     def _remember(self, dispatch: Dispatch) -> None:
         self._past[dispatch] = None
@@ -250,7 +264,7 @@ class Actor:
         if event.resumed is not None:
             parts = event.resumed
             self._write(held, Journal(0, parts.tokens, parts.logprobs, parts.spans))
-        self._do(Admit(held.assign, event.prompt, event.resumed))
+        self._do(Admit(held.assign, event.prompt, event.resumed, event.kv))
 
     def _fetch_failed(self, event: FetchFailed) -> None:
         held = self._held.get(event.dispatch)
@@ -274,6 +288,9 @@ class Actor:
             case EngineCut():
                 # Once more from the first token: the hot store may have lost the beginning.
                 self._write(held, Journal(0, event.tokens, event.logprobs, event.spans))
+                if event.kv is not None and held.reader:
+                    held.exporting = True
+                    self._do(Export(event.dispatch, event.kv, held.reader))
                 self._close(held)
             case EngineFailed(code=code, detail=detail):
                 self._end(held, held.failed(self._name, code, detail))
@@ -283,6 +300,21 @@ class Actor:
         if held is None or held.rollout is None:
             return
         self._end(held, held.finished(held.rollout, event.ref))
+
+    def _exported(self, event: Exported) -> None:
+        held = self._held.get(event.dispatch)
+        if held is None or not held.exporting:
+            # Its fact could not wait, and no one knows of this ticket.
+            self._release(event.ticket)
+            return
+        held.exporting, held.ticket = False, event.ticket
+
+    def _still_open(self, event: StillOpen) -> None:
+        self._holding.keep(event.exports, self._now)
+
+    def _release(self, ticket: KvTicket | None) -> None:
+        if ticket is not None:
+            self._do(Release(ticket))
 
     def _write(self, held: Held, chunk: Journal) -> None:
         n = journals.length(chunk)
@@ -298,7 +330,7 @@ class Actor:
                 held.journalled = max(held.journalled, tokens)
 
     def _close(self, held: Held) -> None:
-        """It is cut; the fact waits until the journal has all that was drawn."""
+        """It is cut; the fact waits until all that was drawn is journalled, and its KV held."""
         held.stage, held.since = "closing", self._now
         self._closing.add(held.assign.dispatch)
 
@@ -306,6 +338,8 @@ class Actor:
         dispatch = held.assign.dispatch
         del self._held[dispatch]
         self._outbox[dispatch] = fact
+        if isinstance(fact, Cut) and fact.ticket is not None:
+            self._holding.add(dispatch, fact.ticket, self._now)
         self._do(Publish((fact,)))
 
     # --- time and leaving -------------------------------------------------------------------------
@@ -319,6 +353,7 @@ class Actor:
         self._cut_all(list(self._held))
 
     def _tick(self, _: Tick) -> None:
+        self._holding.expire(self._now)
         if self._now - self._published >= self._limits.republish:
             self._published = self._now
             if self._outbox:
@@ -331,7 +366,7 @@ class Actor:
         """Do what has become possible: end closed samples, load, leave."""
         for held in [self._held[dispatch] for dispatch in self._closing]:
             late = self._now - held.since >= self._limits.close
-            if held.journalled >= held.written or late:
+            if held.closed or late:
                 self._closing.discard(held.assign.dispatch)
                 self._end(held, held.cut(self._name))
         idle = not self._held and not self.draining
@@ -339,7 +374,8 @@ class Actor:
         if command is not None:
             self.policy = None
             self._do(Load(command.policy, command.index))
-        if self.draining and not self._held and not self._outbox and not self._gone:
+        empty = not self._held and not self._outbox and not self._holding.dispatches
+        if self.draining and empty and not self._gone:
             self._gone = True
             self._do(Gone(orphaned=False, unable=self._unable))
 

@@ -6,7 +6,17 @@ import msgspec
 
 from ebbtide import journals
 from ebbtide.ports import EngineFinished
-from ebbtide.wire import Assign, Cut, Failed, Finished, JournalRef, Ref, Rollout, Timings
+from ebbtide.wire import (
+    Assign,
+    Cut,
+    Failed,
+    Finished,
+    JournalRef,
+    KvTicket,
+    Ref,
+    Rollout,
+    Timings,
+)
 
 _DETAIL = 500
 
@@ -32,7 +42,8 @@ class Held(msgspec.Struct):
     """A sample that has not ended. `stage`: fetching | running | cutting | storing | closing.
 
     `written`: tokens given to the journal; `journalled`: tokens that the hot store has;
-    `since`: when it began closing.
+    `since`: when it began closing; `reader`: the actor that is to go on with it, with the KV;
+    `exporting`: that KV is being made ready, and then there is a `ticket`.
     """
 
     assign: Assign
@@ -42,6 +53,14 @@ class Held(msgspec.Struct):
     journalled: int = 0
     since: float = 0.0
     rollout: Rollout | None = None
+    reader: str = ""
+    exporting: bool = False
+    ticket: KvTicket | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether all that a cut hands over lies ready."""
+        return self.journalled >= self.written and not self.exporting
 
     @property
     def row(self) -> tuple[int, int, int, int]:
@@ -82,7 +101,7 @@ class Held(msgspec.Struct):
         """It was stopped, and its journal holds what the hot store confirmed."""
         key, dispatch, n = self.assign.key, self.assign.dispatch, self.journalled
         journal = JournalRef(key, dispatch, n) if n else None
-        return Cut(key, dispatch, actor, journal, n)
+        return Cut(key, dispatch, actor, journal, n, self.ticket)
 
     def failed(self, actor: str, code: str, detail: str) -> Failed:
         """It cannot go on."""

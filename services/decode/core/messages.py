@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ebbtide.ports import EngineEvent, Resumed
+from ebbtide.ports import EngineEvent, KvData, Resumed
 from ebbtide.wire import (
     ActorCommand,
     Assign,
@@ -16,6 +16,7 @@ from ebbtide.wire import (
     Finished,
     Journal,
     JournalRef,
+    KvTicket,
     PolicyRef,
     Ref,
     Rollout,
@@ -32,11 +33,12 @@ class Commanded(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """Prompt and resumed tokens of a dispatch were read."""
+    """Prompt and resumed tokens of a dispatch were read, and KV of theirs if there was any."""
 
     dispatch: Dispatch
     prompt: bytes
     resumed: Resumed | None
+    kv: KvData | None = None
 
 
 class FetchFailed(msgspec.Struct, frozen=True):
@@ -64,6 +66,19 @@ class Stored(msgspec.Struct, frozen=True):
 
     dispatch: Dispatch
     ref: Ref
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """A cut sample's KV is held for its reader by this ticket, or is not."""
+
+    dispatch: Dispatch
+    ticket: KvTicket | None
+
+
+class StillOpen(msgspec.Struct, frozen=True):
+    """Of our exports these may still be read, by the opaque part of their tickets."""
+
+    exports: frozenset[bytes]
 
 
 class PolicyLoaded(msgspec.Struct, frozen=True):
@@ -101,6 +116,8 @@ Event = (
     | Happened
     | Journalled
     | Stored
+    | Exported
+    | StillOpen
     | PolicyLoaded
     | LoadFailed
     | PlannerSeen
@@ -127,12 +144,28 @@ class Admit(msgspec.Struct, frozen=True):
     assign: Assign
     prompt: bytes
     resumed: Resumed | None
+    kv: KvData | None = None
 
 
 class CutEngine(msgspec.Struct, frozen=True):
-    """Have the engine stop the dispatch."""
+    """Have the engine stop the dispatch; with `export` its KV is to come along."""
 
     dispatch: Dispatch
+    export: bool = False
+
+
+class Export(msgspec.Struct, frozen=True):
+    """Hold this KV for `reader`; answered by Exported."""
+
+    dispatch: Dispatch
+    kv: KvData
+    reader: str
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Nobody will read this export: make room."""
+
+    ticket: KvTicket
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -179,4 +212,17 @@ class Gone(msgspec.Struct, frozen=True):
     unable: LoadFailed | None = None
 
 
-Effect = Reply | Fetch | Admit | CutEngine | Write | Store | Publish | Load | Settled | Gone
+Effect = (
+    Reply
+    | Fetch
+    | Admit
+    | CutEngine
+    | Export
+    | Release
+    | Write
+    | Store
+    | Publish
+    | Load
+    | Settled
+    | Gone
+)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ebbtide.ports import EngineCut, EngineFailed, EngineFinished, NewTokens, Resumed
+from ebbtide.ports import (
+    EngineCut,
+    EngineFailed,
+    EngineFinished,
+    KvData,
+    NewTokens,
+    Resumed,
+)
 from ebbtide.wire import (
     ActorCommand,
     Assign,
@@ -16,6 +23,8 @@ from ebbtide.wire import (
     Heartbeat,
     Journal,
     JournalRef,
+    KvKey,
+    KvTicket,
     LoadPolicy,
     PolicyRef,
     PromptRef,
@@ -52,6 +61,7 @@ from services.decode.core.messages import (
 E = TypeVar("E", bound=Effect)
 POLICY, OTHER, THIRD = (PolicyRef(n, 1, f"policy {n}") for n in range(3))
 FENCE, NEWER = Fence(1, 1), Fence(1, 2)
+READER = "b"
 INDEX = Ref("index", "", 0)
 
 
@@ -93,9 +103,18 @@ def tokens(dispatch: Dispatch, start: int, end: int) -> NewTokens:
     return NewTokens(dispatch, chunk(start, end))
 
 
-def was_cut(dispatch: Dispatch, n: int) -> EngineCut:
+def was_cut(dispatch: Dispatch, n: int, kv: KvData | None = None) -> EngineCut:
     whole = chunk(0, n)
-    return EngineCut(dispatch, whole.tokens, whole.logprobs, whole.spans)
+    return EngineCut(dispatch, whole.tokens, whole.logprobs, whole.spans, kv)
+
+
+def blocks(n: int) -> KvData:
+    return KvData(KvKey("policy 0", f"prefix of {n}", n, "layout"), memoryview(b"kv" * n))
+
+
+def ticket(dispatch: Dispatch, n: int = 0, seconds: float = 30.0) -> KvTicket:
+    """Ticket number `n`."""
+    return KvTicket(blocks(1).key, "a", 1, READER, seconds, b"%d of %d" % (n, dispatch.seq))
 
 
 def has_finished(dispatch: Dispatch, n: int, policy: PolicyRef = POLICY) -> EngineFinished:
@@ -169,8 +188,8 @@ class Rig:
     def submit(self, *assigns: Assign, fence: Fence = FENCE) -> CommandReply:
         return self.command(Submit(fence, assigns))
 
-    def cut(self, *dispatches: Dispatch, fence: Fence = FENCE) -> CommandReply:
-        return self.command(CutSamples(fence, dispatches))
+    def cut(self, *dispatches: Dispatch, fence: Fence = FENCE, reader: str = "") -> CommandReply:
+        return self.command(CutSamples(fence, dispatches, reader))
 
     def load(self, policy: PolicyRef, fence: Fence = FENCE) -> CommandReply:
         return self.command(LoadPolicy(fence, policy, INDEX))

@@ -33,7 +33,7 @@ from services.decode.core.messages import (
     Reply,
     Tick,
 )
-from tests.unit.decode.rigs import INDEX, OTHER, POLICY, assign, hand, resumed
+from tests.unit.decode.rigs import INDEX, OTHER, POLICY, READER, assign, hand, resumed
 from tests.unit.decode.world import World
 
 Hands = tuple[Dispatch, ...]
@@ -95,10 +95,10 @@ class AnyOrder(RuleBasedStateMachine):
             policy = self.world.rig.actor.policy or POLICY
             self.command(Submit(self.highest, (assign(dispatch, policy=policy),)))
 
-    @rule(pick=picks)
-    def cut_what_runs(self, pick: int) -> None:
+    @rule(pick=picks, reader=st.sampled_from(["", READER]))
+    def cut_what_runs(self, pick: int, reader: str) -> None:
         if self.world.decoding:
-            self.command(CutSamples(self.highest, (_any(self.world.decoding, pick),)))
+            self.command(CutSamples(self.highest, (_any(self.world.decoding, pick),), reader))
 
     @rule(pick=picks)
     def settle_what_ended(self, pick: int) -> None:
@@ -173,6 +173,16 @@ class AnyOrder(RuleBasedStateMachine):
     def journal(self, count: int) -> None:
         self.world.acknowledge(count)
 
+    @precondition(lambda self: self.world.exports)
+    @rule(well=st.sampled_from([True, True, False]))
+    def export(self, *, well: bool) -> None:
+        self.world.export(well=well)
+
+    @precondition(lambda self: self.world.open)
+    @rule(pick=picks)
+    def read(self, pick: int) -> None:
+        self.world.read(sorted(self.world.open)[pick % len(self.world.open)])
+
     @precondition(lambda self: self.world.stores)
     @rule()
     def store(self) -> None:
@@ -207,6 +217,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.command(Settle(HIGHEST, tuple(world.taken)))
         assert world.rig.beat().outbox == ()
         self.command(Drain(HIGHEST))
+        assert bool(world.gone) or world.rig.beat().holding
+        for opaque in sorted(world.open):
+            world.read(opaque)
         assert len(world.gone) == 1
 
     def step_on(self) -> bool:
@@ -217,6 +230,8 @@ class AnyOrder(RuleBasedStateMachine):
             self.obey_a_cut(0)
         elif world.decoding:
             self.finish(0)
+        elif world.exports:
+            world.export(well=True)
         elif world.writes:
             world.acknowledge(1)
         elif world.stores:

@@ -17,6 +17,8 @@ from services.decode.core.messages import (
     CutEngine,
     Effect,
     Event,
+    Export,
+    Exported,
     Fetch,
     Gone,
     Happened,
@@ -25,18 +27,23 @@ from services.decode.core.messages import (
     LoadFailed,
     PolicyLoaded,
     Publish,
+    Release,
     Reply,
     Settled,
+    StillOpen,
     Store,
     Stored,
     Terminal,
     Write,
 )
 from tests.unit.decode.rigs import (
+    READER,
     Rig,
     blob,
+    blocks,
     has_failed,
     has_finished,
+    ticket,
     tokens,
     was_cut,
 )
@@ -64,6 +71,10 @@ class World:
         self.stored: set[Dispatch] = set()
         self.facts: dict[Dispatch, Terminal] = {}
         self.settled: dict[Dispatch, str] = {}
+        self.exports: list[Export] = []
+        self.asked: set[Dispatch] = set()
+        self.tickets: dict[bytes, Dispatch] = {}
+        self.open: set[bytes] = set()
         self.heard: list[Event] = []
         self.gone: list[bool] = []
         self._performers = {
@@ -72,6 +83,8 @@ class World:
             Store: self.stores.append,
             Admit: self._admit,
             CutEngine: self._cut,
+            Export: self._export,
+            Release: self._release,
             Load: self._load,
             Publish: self._published,
             Settled: self._settled,
@@ -106,7 +119,8 @@ class World:
         """The engine ends it, with one token more than the actor heard of. how: a cut if asked."""
         n = self.decoding.pop(dispatch) + 1
         self.cutting.pop(dispatch, None)
-        self._ended(was_cut(dispatch, n) if how == "cut" else has_finished(dispatch, n))
+        kv = blocks(n) if dispatch in self.asked else None
+        self._ended(was_cut(dispatch, n, kv) if how == "cut" else has_finished(dispatch, n))
 
     def fail(self, dispatch: Dispatch) -> None:
         del self.decoding[dispatch]
@@ -126,6 +140,20 @@ class World:
             assert write.chunk.start <= self.journal.get(dispatch, 0), "a gap in the journal"
             self.journal[dispatch] = max(self.journal.get(dispatch, 0), n)
         self.tell(Journalled(tuple((w.ref.dispatch, w.ref.n_tokens) for w in done)))
+
+    def export(self, *, well: bool) -> None:
+        """The next export is held, or cannot be."""
+        effect = self.exports.pop(0)
+        held = ticket(effect.dispatch, n=len(self.tickets)) if well else None
+        if held is not None:
+            self.tickets[held.opaque] = effect.dispatch
+            self.open.add(held.opaque)
+        self.tell(Exported(effect.dispatch, held))
+
+    def read(self, opaque: bytes) -> None:
+        """A reader has what it wanted."""
+        self.open.discard(opaque)
+        self.tell(StillOpen(frozenset(self.open)))
 
     def store(self) -> None:
         rollout = self.stores.pop(0).rollout
@@ -149,9 +177,23 @@ class World:
         self.decoding[dispatch] = len(effect.resumed.tokens) // 4 if effect.resumed else 0
 
     def _cut(self, effect: CutEngine) -> None:
+        if effect.export:
+            self.asked.add(effect.dispatch)
         if effect.dispatch in self.decoding:
             assert effect.dispatch not in self.cutting, "cut twice"
             self.cutting[effect.dispatch] = None
+
+    def _export(self, effect: Export) -> None:
+        assert effect.dispatch in self.asked, "nobody asked for its KV"
+        assert effect.reader == READER
+        self.exports.append(effect)
+
+    def _release(self, effect: Release) -> None:
+        dispatch = self.tickets[effect.ticket.opaque]
+        fact = self.facts.get(dispatch)
+        told = isinstance(fact, Cut) and fact.ticket == effect.ticket
+        assert not told or self.settled.get(dispatch) == "void", "took back what is promised"
+        self.open.discard(effect.ticket.opaque)
 
     def _load(self, effect: Load) -> None:
         assert not self.decoding, "loaded while samples run"
@@ -191,6 +233,10 @@ class World:
             waited = self.rig.now - self.closed_at[fact.dispatch]
             whole = fact.n_tokens == len(event.tokens) // 4
             assert whole or waited >= self.rig.limits.close, "told before the journal was whole"
+            ready = all(export.dispatch != fact.dispatch for export in self.exports)
+            assert ready or waited >= self.rig.limits.close, "told before its KV was held"
+        if fact.ticket is not None:
+            assert self.tickets[fact.ticket.opaque] == fact.dispatch
 
     def _settled(self, effect: Settled) -> None:
         dispatch = effect.fact.dispatch
@@ -202,7 +248,7 @@ class World:
         assert not self.gone, "left twice"
         self.gone.append(effect.orphaned)
         beat = self.rig.beat()
-        empty = not beat.running and not beat.outbox
+        empty = not beat.running and not beat.outbox and not beat.holding
         assert effect.orphaned or (empty and self.rig.actor.draining)
 
     def _check_inventory(self) -> None:
@@ -211,6 +257,9 @@ class World:
         outbox = set(beat.outbox)
         rows = unpack_ints(beat.running).reshape(-1, 4).tolist()
         held = {Dispatch(a, e, s): n for a, e, s, n in rows}
+        told = {d for d, f in self.facts.items() if isinstance(f, Cut) and f.ticket}
+        void = {d for d, verdict in self.settled.items() if verdict == "void"}
+        assert set(beat.holding) <= told - void
         assert not held.keys() & outbox
         assert held.keys() | outbox == self.taken.keys() - self.settled.keys()
         assert all(n <= self.journal.get(d, 0) for d, n in held.items())
@@ -220,4 +269,4 @@ def _comes_twice(event: Event) -> bool:
     """The engine ends a sample once, and news of a load are no longer true the second time."""
     if isinstance(event, Happened):
         return all(isinstance(each, NewTokens) for each in event.events)
-    return not isinstance(event, PolicyLoaded | LoadFailed)
+    return not isinstance(event, PolicyLoaded | LoadFailed | Exported | StillOpen)
