@@ -22,8 +22,8 @@ from services.planner.core.prediction.forecast import LEVELS, Forecast, Z
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
 
-BUCKETS = 80
-INTERVALS = 64
+BUCKETS = 72
+INTERVALS = 56
 _NEVER = -60.0
 """Log-probability that stands for impossible; sums of it stay finite."""
 

@@ -92,7 +92,7 @@ def parts_of(demand: Demand, time: RolloutTime, *, most: int) -> Parts:
     quiet = (demand.quiet * demand.counts[:, None]).astype(np.float32)
     k = len(alive)
     run = np.full((k + 1, k + 1), np.inf, np.float32)
-    for some in np.array_split(np.arange(k), max(k // 8, 1)):
+    for some in np.array_split(np.arange(k), max(k // 16, 1)):
         first, last = np.concatenate(
             [np.stack([np.full(k - i, i), np.arange(i, k)]) for i in some], 1
         )

@@ -37,17 +37,21 @@ class Curve:
         return result
 
     def makespan(self) -> float:
-        """Expected time of the slowest actor: at least the largest expected time."""
+        """Expected time of the slowest actor: at least the largest expected time.
+
+        The integral of the chance that anyone decodes: certain up to some time, then step by step.
+        """
         if not self.ends.size:
             return 0.0
         silent = np.maximum(np.log1p(-np.minimum(self.chance, 1 - 1e-15)), -40.0)
         after = np.append(silent[:, 1:], np.zeros((len(silent), 1)), axis=1) - silent
-        order = np.argsort(self.ends, axis=None)
-        times = self.ends.ravel()[order]
-        quiet = silent[:, 0].sum() + np.cumsum(after.ravel()[order])
-        running = np.append(1.0, 1.0 - np.exp(np.minimum(quiet[:-1], 0.0)))
-        running[0] = 1.0 - np.exp(silent[:, 0].sum())
-        return float(np.diff(times, prepend=0.0) @ running)
+        certain = float(self.ends.max(where=self.chance > 1 - 1e-9, initial=0.0))
+        later = self.ends > certain
+        quiet = silent[:, 0].sum() + after.sum(where=~later)
+        times, steps = self.ends[later], after[later]
+        order = np.argsort(times)
+        running = -np.expm1(np.minimum(np.append(quiet, quiet + np.cumsum(steps[order])), 0.0))
+        return certain + float(np.diff(times[order], prepend=certain) @ running[:-1])
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class RolloutTime:
         """
         quiet = demand.counts @ demand.quiet
         ends = self.per_actor + self.per_sample + np.cumsum(self.tau[:, 1] * self.widths)
-        lengths = np.diff(ends, prepend=self.per_actor + self.per_sample)
+        lengths = np.diff(ends, prepend=0.0)
         beyond = np.clip(ends - caps[:, None], 0.0, lengths)
         return np.asarray(caps - beyond @ np.expm1(quiet))
 

@@ -26,6 +26,7 @@ Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
 
 _COARSE, _FINE = 24, 12
+_SMALL = 16
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,11 @@ def _scores(case: Case, caps: Floats, sums: Floats, counts: Ints) -> Floats:
 
 
 def _near_best(case: Case, cheapest: Layers, cap: float) -> list[int]:
-    """The count with the best score under the cap, and its neighbours."""
+    """The count with the best score under the cap, and its neighbours where they differ much."""
     low, high = case.bounds()
     counts = np.arange(low, high + 1)
     sums = cheapest.best[low:].astype(float)
     values = _scores(case, np.full(len(counts), cap), sums, counts)
     best = low + int(np.where(np.isfinite(sums), values, np.inf).argmin())
-    return [n for n in (best - 1, best, best + 1) if low <= n <= high]
+    reach = 1 if best <= _SMALL else 0
+    return list(range(max(best - reach, low), min(best + reach, high) + 1))

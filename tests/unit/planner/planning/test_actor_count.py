@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbtide.errors import Refused
@@ -139,6 +139,7 @@ def test_a_missing_price_is_unknown_and_members_count_alike() -> None:
     assert found.decision.actors == _plan(STEP, _pool(serving=16), alike).decision.actors
 
 
+@settings(max_examples=10)
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=200), st.integers(0, 4))
 def test_every_plan_is_total_and_within_bounds(lengths: list[int], serving: int) -> None:
     for kind in KINDS:
@@ -154,6 +155,16 @@ def test_unequal_is_chosen_over_equal_count_where_lengths_differ() -> None:
     found = _plan(STEP, _pool(serving=16), kinds=("equal-count", "unequal"))
     assert found.decision.chosen is not None
     assert found.decision.chosen.kind == "unequal"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_count_never_scores_better_than_unequal(seed: int) -> None:
+    demand = from_forecast(lengths_like_gsm8k(200, seed=seed), limit=2048)
+    both = _plan(demand, _pool(serving=16), kinds=("equal-count", "unequal")).decision
+    scores = {
+        k: [c.score for c in both.candidates if c.kind == k] for k in ("equal-count", "unequal")
+    }
+    assert min(scores["unequal"]) <= min(scores["equal-count"]) * 1.01
 
 
 def test_dearer_time_never_means_fewer_actors() -> None:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbtide.errors import Refused
@@ -36,6 +36,7 @@ def _seconds(assignment: Assignment, demand: Demand) -> list[float]:
     return _time(demand).shares(demand, shares).seconds().tolist()  # type: ignore[no-any-return]
 
 
+@settings(max_examples=30)
 @given(many_lengths, st.integers(1, 40), kinds)
 def test_every_sample_is_on_exactly_one_actor(lengths: list[int], n: int, kind: Kind) -> None:
     demand = from_lengths(lengths)
@@ -46,6 +47,7 @@ def test_every_sample_is_on_exactly_one_actor(lengths: list[int], n: int, kind: 
     assert set(whole.actor_of.tolist()) == set(range(whole.actors))
 
 
+@settings(max_examples=30)
 @given(many_lengths, st.integers(1, 8), st.integers(1, 12), kinds)
 def test_siblings_stay_together_where_asked(
     lengths: list[int], size: int, n: int, kind: Kind
@@ -57,6 +59,7 @@ def test_siblings_stay_together_where_asked(
         assert len(set(whole.actor_of[groups == group].tolist())) == 1
 
 
+@settings(max_examples=30)
 @given(many_lengths, st.integers(1, 20))
 def test_equal_count_is_sorted_and_equal(lengths: list[int], n: int) -> None:
     whole = equal_count(from_lengths(lengths), n)
@@ -73,6 +76,7 @@ def test_unequal_isolates_the_extreme_and_is_faster_than_equal_count() -> None:
     assert max(_seconds(ours, demand)) < max(_seconds(equal_count(demand, 4), demand))
 
 
+@settings(max_examples=30)
 @given(many_lengths, st.integers(1, 6))
 def test_no_sorted_split_beats_unequal(lengths: list[int], n: int) -> None:
     demand = from_lengths(lengths[:60])

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.planner.core.planning.matching import cheapest_matching
@@ -153,6 +153,7 @@ def test_one_actor_or_none_has_nowhere_to_go() -> None:
     assert benefit_rule([_actor("a", 1)], _known(900), profile(), worth=Worth()) == []
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=5), st.integers(1, 3000))
 def test_no_target_gets_more_than_its_slots(running: list[int], rest: int) -> None:
     actors = [_actor(f"a{i}", n, finished=8 - n, first=10 * i) for i, n in enumerate(running)]

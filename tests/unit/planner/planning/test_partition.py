@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.planner.core.planning.demand import from_lengths
@@ -38,6 +38,7 @@ def _all_partitions(lengths: list[int], actors: int) -> list[list[float]]:
     ]
 
 
+@settings(max_examples=30)
 @given(few_lengths, st.integers(1, 4))
 def test_the_fastest_partition_is_that_of_brute_force(lengths: list[int], actors: int) -> None:
     actors = min(actors, len(lengths))
@@ -45,6 +46,7 @@ def test_the_fastest_partition_is_that_of_brute_force(lengths: list[int], actors
     assert found == pytest.approx(min(max(p) for p in _all_partitions(lengths, actors)), rel=1e-4)
 
 
+@settings(max_examples=30)
 @given(few_lengths, st.integers(1, 4), st.floats(1.0, 2.0))
 def test_the_cheapest_partition_under_a_cap_is_that_of_brute_force(
     lengths: list[int], actors: int, slack: float
@@ -58,6 +60,7 @@ def test_the_cheapest_partition_under_a_cap_is_that_of_brute_force(
     assert found >= min(sum(p) for p in every if max(p) <= cap * 1.0001) * (1 - 1e-4)
 
 
+@settings(max_examples=30)
 @given(few_lengths, st.floats(0, 5))
 def test_a_free_number_of_actors_is_the_best_of_all_numbers(
     lengths: list[int], rent: float
@@ -71,6 +74,7 @@ def test_a_free_number_of_actors_is_the_best_of_all_numbers(
     assert best[actors[0]] + rent * actors[0] == pytest.approx(sums[0], rel=1e-4)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=400), st.integers(1, 20))
 def test_cuts_cover_every_rank_in_nonempty_parts(lengths: list[int], actors: int) -> None:
     actors = min(actors, len(lengths))

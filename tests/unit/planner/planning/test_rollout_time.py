@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbtide.errors import Refused
@@ -28,6 +28,7 @@ def _alone(
     return time.shares(demand, demand.shares(np.asarray([0, demand.items])))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=60), st.integers(0, 500))
 def test_known_lengths_take_the_iteration_sum_exactly(lengths: list[int], prompt: int) -> None:
     predicted = _alone(from_lengths(lengths), prompt=prompt)
@@ -72,32 +73,46 @@ def test_an_answer_larger_than_the_kv_still_runs_alone() -> None:
 
 @pytest.mark.parametrize("actors", [1, 4, 12])
 def test_predicted_step_times_are_unbiased(actors: int) -> None:
-    forecast = lengths_like_gsm8k(384)
-    demand = from_forecast(forecast, limit=2048)
+    demand = from_forecast(lengths_like_gsm8k(384), limit=2048)
     cuts = np.arange(actors + 1) * 384 // actors
-    time = rollout_time(profile(), demand, slots=256, prompt_tokens=100)
+    time = rollout_time(profile(), demand, slots=384, prompt_tokens=100)
     predicted = time.shares(demand, demand.shares(cuts))
-    steps = [_realised_step(demand, cuts, seed) for seed in range(20)]
-    assert predicted.makespan() == pytest.approx(np.mean([s.max() for s in steps]), rel=0.04)
-    assert predicted.seconds().sum() == pytest.approx(np.mean([s.sum() for s in steps]), rel=0.02)
+    steps = np.asarray([_realised_step(demand, cuts, seed) for seed in range(100)])
+    assert predicted.makespan() == pytest.approx(steps.max(axis=1).mean(), rel=0.03)
+    assert predicted.seconds().sum() == pytest.approx(steps.sum(axis=1).mean(), rel=0.015)
 
 
 def test_a_plan_on_medians_underestimates_the_step() -> None:
-    forecast = lengths_like_gsm8k(384)
-    cuts = np.arange(5) * 384 // 4
-    demand = from_forecast(forecast, limit=2048)
+    forecast, cuts = lengths_like_gsm8k(384), np.arange(5) * 96
     medians = from_lengths(forecast.at(0.5))
-    steps = [_realised_step(demand, cuts, seed).max() for seed in range(20)]
-    time = rollout_time(profile(), medians, slots=256, prompt_tokens=100)
+    time = rollout_time(profile(), medians, slots=384, prompt_tokens=100)
+    steps = [_realised_step(medians, cuts, seed).max() for seed in range(20)]
     assert time.shares(medians, medians.shares(cuts)).makespan() < 0.95 * np.mean(steps)
 
 
 def _realised_step(
     demand: Demand, cuts: npt.NDArray[np.intp], seed: int
 ) -> npt.NDArray[np.float64]:
+    """Seconds of each actor for lengths that came of the forecast: tau(j) (L_j - L_(j+1))."""
     drawn = realised(lengths_like_gsm8k(384), np.random.default_rng(seed))[demand.order]
-    parts = [drawn[a:b] for a, b in pairwise(cuts)]
-    return np.asarray([float(_alone(from_lengths(p), prompt=100).seconds()[0]) for p in parts])
+    return np.asarray([_iteration_sum(drawn[a:b]) for a, b in pairwise(cuts)])
+
+
+def _iteration_sum(lengths: npt.NDArray[np.float64]) -> float:
+    ends = np.sort(lengths)
+    begins = np.append(0.0, ends[:-1])
+    batch = np.arange(len(ends), 0, -1)
+    context = batch * (100 + (begins + ends) / 2)
+    return float(profile().tpot(batch, context) @ (ends - begins))
+
+
+def test_no_split_of_the_samples_beats_the_longest_answer_alone() -> None:
+    demand = from_forecast(lengths_like_gsm8k(64), limit=2048)
+    time = rollout_time(profile(), demand, slots=64, per_actor=0.5)
+    alone = time.shares(demand, demand.shares(np.arange(65))).makespan()
+    floor, loose = time.not_before(demand, np.asarray([0.0, 100.0]))
+    assert floor == pytest.approx(alone, rel=0.02)
+    assert loose == pytest.approx(100.0)
 
 
 def test_no_answer_is_expected_beyond_the_limit() -> None:
