@@ -281,3 +281,20 @@ def test_any_limit_holds(make: type[Blend | Ewma], limit: int) -> None:
     quantiles = _ask(predictor, 1, "a", "b").quantiles
     assert quantiles.min() >= 1
     assert quantiles.max() <= limit
+
+
+def test_cut_siblings_say_longer_not_this_long() -> None:
+    cut, ended = Blend(limit=LIMIT), Blend(limit=LIMIT)
+    for one, limit in ((cut, 899), (ended, LIMIT)):
+        _crowd(one, 0, 1)
+        _tell(one, 1, "x", *[900] * 4, cut=limit)
+    assert _ask(cut, 1, "x").at(0.5)[0] > 1.2 * _ask(ended, 1, "x").at(0.5)[0]
+
+
+def test_a_running_sample_tells_its_siblings_and_not_itself() -> None:
+    blend = Blend(limit=LIMIT)
+    _crowd(blend, 0, 1)
+    before = _ask(blend, 1, "x").at(0.5)[0]
+    longer, starter = _ask(blend, 1, "x", rows=[0, 0], done=[2500, 1]).at(0.5)
+    assert longer < 1.3 * before
+    assert starter > 1.6 * before
