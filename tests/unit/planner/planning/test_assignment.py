@@ -33,7 +33,7 @@ def _time(demand: Demand) -> RolloutTime:
 
 def _seconds(assignment: Assignment, demand: Demand) -> list[float]:
     shares = demand.shares_of(assignment.actor_of, assignment.actors)
-    return _time(demand).shares(demand, shares).seconds().tolist()  # type: ignore[no-any-return]
+    return _time(demand).shares(demand, shares).seconds().tolist()
 
 
 @settings(max_examples=30)
