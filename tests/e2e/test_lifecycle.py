@@ -15,7 +15,7 @@ from ebbtide.wire import Committed, Epoch, Record
 from tests.checker.reader import chain
 from tests.e2e.jobs import Material, emulation, judged, training
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 STEPS = 4
 
 
@@ -29,7 +29,11 @@ def begun(stack: Stack, material: Material, name: str) -> tuple[Job, list[Pod]]:
     )
     job = stack.submit(name, spec)
     progress = Progress(stack.blobs, job.metadata.uid)
-    until(lambda: progress.committed, seconds=120, what=f"the first step of {name}")
+    until(
+        lambda: progress.committed,
+        seconds=240,
+        what=lambda: f"the first step of {name}: {stack.client.get(name).status}",
+    )
     return job, stack.pods(name)
 
 
@@ -42,7 +46,7 @@ def freed(stack: Stack, name: str, pods: list[Pod]) -> None:
     assert pods
     until(
         lambda: not stack.pods(name) and not any(alive(pod.pid) for pod in pods),
-        seconds=60,
+        seconds=120,
         what=lambda: f"no pods: {stack.pods(name)}",
     )
 
@@ -77,11 +81,11 @@ def test_a_suspended_job_holds_no_pod_and_goes_on_from_its_last_step(
 ) -> None:
     job, pods = begun(stack, material, "rested")
     stack.client.suspend(job.name)
-    until(lambda: stack.client.get(job.name).state == "Suspended", seconds=60, what="suspension")
+    until(lambda: stack.client.get(job.name).state == "Suspended", seconds=120, what="suspension")
     assert stack.pods(job.name) == []
     assert not [pod for pod in pods if alive(pod.pid)]
     stack.client.resume(job.name)
-    ended = stack.finished(job.name, seconds=120)
+    ended = stack.finished(job.name, seconds=240)
     assert ended.state == "Complete", ended.message
     (one, before), (two, after) = attempts(stack, job.metadata.uid)
     assert (one, two) == (1, 2)
@@ -96,7 +100,7 @@ def test_a_cancelled_job_frees_its_pods_and_stays_cancelled(
 ) -> None:
     job, pods = begun(stack, material, "unwanted")
     stack.client.cancel(job.name)
-    assert stack.finished(job.name, seconds=60).state == "Cancelled"
+    assert stack.finished(job.name, seconds=120).state == "Cancelled"
     freed(stack, job.name, pods)
     for ask in (stack.client.resume, stack.client.suspend):
         with pytest.raises(ApiError) as refused:
