@@ -14,8 +14,8 @@ from pydantic import Field
 
 from ebbtide.spec.base import Model
 
-CAUSES = ("busy", "loading", "idle", "draining", "wasted")
-Cause = Literal["busy", "loading", "idle", "draining", "wasted"]
+CAUSES = ("busy", "loading", "idle", "draining", "wasted", "startup")
+Cause = Literal["busy", "loading", "idle", "draining", "wasted", "startup"]
 
 
 class PhaseSeconds(Model):

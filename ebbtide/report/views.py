@@ -13,7 +13,7 @@ from ebbtide.report.scales import label
 from ebbtide.reports import StepReport
 
 PHASES = ("plan", "sync", "decode", "score", "learn")
-CAUSES = ("busy", "loading", "idle", "draining", "wasted", "unattributed")
+CAUSES = ("busy", "loading", "idle", "draining", "wasted", "startup", "unattributed")
 _MAX_BARS = 120
 _SLICES = 240
 

@@ -111,7 +111,10 @@ class Checkpointed(Wire, frozen=True, tag="checkpointed"):
 
 
 class Spent(Wire, frozen=True, tag="spent"):
-    """Seconds of one pod in one step by cause: busy | loading | idle | draining | wasted."""
+    """Seconds of one pod in one step by cause.
+
+    busy | loading | idle | draining | wasted | startup.
+    """
 
     step: int
     role: str

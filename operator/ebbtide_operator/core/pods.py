@@ -18,7 +18,7 @@ from ebbtide_operator.podspec import USAGE_FINALIZER, PodSpec
 
 PLANNER, LEARNER, DECODE, REWARD = "planner", "learner", "decode", "reward"
 ROLES = (PLANNER, LEARNER, DECODE, REWARD)
-INDEX = f"{labels.GROUP}/index"
+INDEX = labels.INDEX
 """Label: rank of a learner, number of any other pod."""
 POOL = f"{labels.GROUP}/pool"
 """Label: the node pool whose price applies."""

@@ -10,11 +10,12 @@ import msgspec
 from ebbtide import labels, streams
 from ebbtide.errors import Conflict, NotFound, Temporary
 from ebbtide.logs import Log
-from ebbtide.ports import Change, Cluster
+from ebbtide.objects import unix_time
+from ebbtide.ports import Change, Cluster, Resource
 from ebbtide.wire import Beat, Fact, Fence, PlannerBeat, encode
 from services.planner.app.errands import Errands
 from services.planner.app.world import World
-from services.planner.core.events import Event, Facts, Heard, PodsGone, Tick
+from services.planner.core.events import Event, Facts, Heard, PodsGone, PodStarted, Tick
 
 _FETCH = 512
 _FETCH_SECONDS = 1.0
@@ -47,6 +48,7 @@ class Ears:
         self._world, self._fence, self._errands = world, fence, errands
         self._post, self._log = post, log
         self._tokens = itertools.count(1)
+        self._started: set[str] = set()
 
     async def hear_beats(self) -> None:
         """Heartbeats of every role of the job."""
@@ -96,16 +98,34 @@ class Ears:
             self._post(Tick(self._world.bus.connected))
 
     async def hear_pods(self, cluster: Cluster) -> None:
-        """Actors' pods that have ended: their samples need not wait for a lease."""
+        """Pods that start up, for cost; actors' pods that have ended: no lease needs to lapse."""
         namespace = self._world.settings.namespace
         while True:
             try:
-                _, since = await cluster.list("Pod", namespace)
+                found, since = await cluster.list("Pod", namespace)
+                for pod in found:
+                    self._look_at_start(pod)
                 async for change in cluster.watch(["Pod"], namespace, since):
+                    self._look_at_start(change.resource)
                     self._look_at(change)
             except (Temporary, Conflict, NotFound) as error:
                 self._log.info("watching pods anew", why=str(error))
             await self._world.clock.sleep(_WATCH_PAUSE)
+
+    def _look_at_start(self, pod: Resource) -> None:
+        """Tell once when this planner's own pod, or a rank of its attempt, was started."""
+        own, settings = pod.metadata.labels, self._world.settings
+        started = pod.status.get("startedAt") or pod.status.get("startTime")
+        ours = own.get(labels.JOB_UID) == settings.job_uid
+        if not ours or not started or pod.metadata.name in self._started:
+            return
+        since = self._world.clock.now() - max(0.0, self._world.clock.wall() - unix_time(started))
+        if pod.metadata.name == settings.pod:
+            self._started.add(pod.metadata.name)
+            self._post(PodStarted("planner", settings.pod, since))
+        elif _is_rank(pod, settings.attempt):
+            self._started.add(pod.metadata.name)
+            self._post(PodStarted("learner", own.get(labels.INDEX, ""), since))
 
     def _look_at(self, change: Change) -> None:
         pod = change.resource
@@ -114,3 +134,8 @@ class Ears:
         over = change.type == "DELETED" or pod.status.get("phase") in ("Succeeded", "Failed")
         if ours and over and own.get(labels.ROLE) == "decode":
             self._post(PodsGone((pod.metadata.name,)))
+
+
+def _is_rank(pod: Resource, attempt: int) -> bool:
+    own = pod.metadata.labels
+    return own.get(labels.ROLE) == "learner" and own.get(labels.ATTEMPT) == str(attempt)

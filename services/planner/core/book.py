@@ -66,6 +66,7 @@ class Book:
     `parents`: paths of all manifests that attempts began from: they are kept, for the lineage.
     `initial` and `reference`: digest of the job's first policy, and of the weights that updates are
     held near, as the first attempt's first steps had them; empty: none.
+    `begins`: this epoch is the first of its attempt.
     `settled`: codes of the hand-outs that the last committed step accepted.
     """
 
@@ -78,6 +79,7 @@ class Book:
     ) -> None:
         self.epoch = 0
         self.attempt = 0
+        self.begins = False
         self.parent: Ref | None = None
         self.parents: set[str] = set()
         self.next_step = 0
@@ -127,6 +129,7 @@ class Book:
     # --- one method per kind of record --------------------------------------------------------
 
     def _epoch(self, record: Epoch) -> None:
+        self.begins = record.attempt > self.attempt
         if record.attempt > self.attempt > 0:
             self._restore(record.parent)
         self.epoch, self.attempt, self.parent = record.n, record.attempt, record.parent

@@ -1,6 +1,7 @@
 """What each pod's time was used for, by cause (pure; protocol.md 11).
 
-Fed by heartbeats. Time that no heartbeat explains is not spread over causes: the operator knows
+Fed by heartbeats, and for the start-up of planner and learner by what the operator says: from
+the start of a pod until it is first heard. Other time that no heartbeat explains is not spread over causes: the operator knows
 how long pods were held, and the difference is shown as unattributed.
 """
 
@@ -32,6 +33,7 @@ class Meter:
     def __init__(self) -> None:
         self._now: dict[Pod, tuple[Cause, float]] = {}
         self._heard: dict[Pod, float] = {}
+        self._first: dict[Pod, float] = {}
         self._done: dict[Pod, list[Stretch]] = defaultdict(list)
         self._tokens: dict[str, int] = defaultdict(int)
         self._wasted: dict[str, int] = defaultdict(int)
@@ -39,6 +41,7 @@ class Meter:
     def mark(self, role: str, pod: str, cause: Cause, now: float) -> None:
         """From now on the pod does `cause`."""
         self._heard[role, pod] = now
+        self._first.setdefault((role, pod), now)
         current = self._now.get((role, pod))
         if current is None:
             self._now[role, pod] = (cause, now)
@@ -46,11 +49,20 @@ class Meter:
             self._close((role, pod), now)
             self._now[role, pod] = (cause, now)
 
+    def began(self, role: str, pod: str, since: float) -> None:
+        """The pod was started at `since`; until it is first heard it starts up."""
+        first = self._first.get((role, pod))
+        if first is None:
+            self._now.setdefault((role, pod), ("startup", since))
+        elif first > since:
+            self._done[role, pod].insert(0, Stretch("startup", since, first))
+
     def stop(self, role: str, pod: str, at: float) -> None:
         """The pod is gone since `at`."""
         if (role, pod) in self._now:
             self._close((role, pod), at)
-            del self._now[role, pod], self._heard[role, pod]
+            del self._now[role, pod]
+            self._heard.pop((role, pod), None)
 
     def expire(self, now: float, after: float) -> None:
         """Pods that were not heard for `after` seconds are gone since they were last heard."""

@@ -54,6 +54,17 @@ class PodsGone(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
 
+class PodStarted(msgspec.Struct, frozen=True):
+    """This planner's own pod, or a rank of this attempt's learner, runs since `since`.
+
+    `pod`: the planner's name, or the rank; `since` is on the planner's clock.
+    """
+
+    role: str
+    pod: str
+    since: float
+
+
 class Suspend(msgspec.Struct, frozen=True):
     """The user wants every pod freed: save if the job says so, and start nothing new."""
 
@@ -64,4 +75,14 @@ class Tick(msgspec.Struct, frozen=True):
     connected: bool = True
 
 
-Event = Facts | Heard | Replied | PromptsLoaded | ManifestCommitted | PodsGone | Suspend | Tick
+Event = (
+    Facts
+    | Heard
+    | Replied
+    | PromptsLoaded
+    | ManifestCommitted
+    | PodsGone
+    | PodStarted
+    | Suspend
+    | Tick
+)

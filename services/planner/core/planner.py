@@ -35,6 +35,7 @@ from services.planner.core.events import (
     Heard,
     ManifestCommitted,
     PodsGone,
+    PodStarted,
     PromptsLoaded,
     Replied,
     Suspend,
@@ -144,11 +145,18 @@ class Planner:
                 self._training.committed(event)
             case PodsGone(names=names):
                 self._mourn([a for a in map(self._handouts.gone, names) if a])
+            case PodStarted():
+                self._started(event)
             case Suspend():
                 self._course.suspend()
             case Tick(connected=connected):
                 self._pen.connected = connected
                 self._tick()
+
+    def _started(self, event: PodStarted) -> None:
+        """A learner that an earlier planner has heard is accounted for already."""
+        if event.role == "planner" or self._pen.book.begins:
+            self._meter.began(event.role, event.pod, event.since)
 
     # --- beats --------------------------------------------------------------------------------------
 

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from ebbtide import paths
+from ebbtide import labels, paths
 from ebbtide.errors import Fenced
+from ebbtide.objects import rfc3339
+from ebbtide.ports import Meta, Resource
 from ebbtide.reports import StepReport, summarise
 from ebbtide.testing.clock import run_virtual
 from ebbtide.wire import Accepted, Checkpointed, Committed, Dispatched
@@ -135,6 +137,31 @@ def test_a_second_planner_ends_the_first(tmp_path: Path) -> None:
         assert isinstance(first.died, Fenced)
         assert progress["outcome"] == "complete"
         check(rig)
+        await rig.stop()
+
+    run(scenario())
+
+
+async def say_started(rig: Rig, name: str, role: str) -> None:
+    """What the operator and the runner write of a pod that they start now."""
+    own = {labels.JOB_UID: UID, labels.ROLE: role, labels.ATTEMPT: "1", labels.INDEX: "0"}
+    await rig.cluster.create(Resource("v1", "Pod", Meta(name=name, labels=own)))
+    started = {"startedAt": rfc3339(rig.clock.wall())}
+    await rig.cluster.patch_status("Pod", "default", name, started)
+
+
+def test_the_time_in_which_planner_and_learner_start_up_has_its_cause(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        rig = Rig(tmp_path)
+        await rig.start()
+        await say_started(rig, "planner-1", "planner")
+        await say_started(rig, "job-learner-1-0", "learner")
+        await rig.outcome()
+        await rig.of("planner").task
+        entries = reports(rig)[0].cost.entries
+        startup = {e.role: e.seconds for e in entries if e.cause == "startup"}
+        assert set(startup) == {"planner", "learner"}
+        assert all(0.0 < seconds <= 1.0 for seconds in startup.values())
         await rig.stop()
 
     run(scenario())

@@ -51,6 +51,24 @@ def test_a_pod_that_is_gone_costs_nothing_more() -> None:
     assert [s.end for s in meter.cut(10.0)["decode", "a"]] == [3.0]
 
 
+def test_a_pod_starts_up_from_its_start_until_it_is_first_heard() -> None:
+    meter = Meter()
+    meter.began("learner", "0", -2.0)
+    assert meter.open_seconds(1.0) == {"learner": 3.0}
+    meter.expire(1.0, after=0.5)
+    meter.mark("learner", "0", "loading", 3.0)
+    found = [(s.cause, s.start, s.end) for s in meter.cut(4.0)["learner", "0"]]
+    assert found == [("startup", -2.0, 3.0), ("loading", 3.0, 4.0)]
+
+
+def test_news_of_a_start_may_come_after_the_first_beat() -> None:
+    meter = Meter()
+    meter.mark("planner", "p", "busy", 1.0)
+    meter.began("planner", "p", -2.0)
+    found = [(s.cause, s.start, s.end) for s in meter.cut(4.0)["planner", "p"]]
+    assert found == [("startup", -2.0, 1.0), ("busy", 1.0, 4.0)]
+
+
 def test_wasted_tokens_turn_their_share_of_busy_time() -> None:
     meter = Meter()
     meter.mark("decode", "a", "busy", 0.0)

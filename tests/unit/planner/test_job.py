@@ -14,10 +14,11 @@ from ebbtide.wire import (
     Committed,
     Dispatched,
     LearnerBeat,
+    Spent,
     StepOpened,
 )
-from services.planner.core.config import Deadlines, Sft
-from services.planner.core.events import Heard, Suspend, Tick
+from services.planner.core.config import Deadlines, Economy, Sft
+from services.planner.core.events import Heard, PodStarted, Suspend, Tick
 from services.planner.core.samples import OUT
 from tests.checker.verdict import examine
 from tests.unit.planner.builders import NO_EVAL, a_config, some_data
@@ -169,6 +170,34 @@ def test_another_initial_policy_at_a_later_attempt_fails_the_job_and_names_the_f
     world.calm()
     assert world.outcome
     assert (world.outcome.outcome, world.outcome.reason) == ("failed", "ModelChanged")
+
+
+def startup_of(world: World) -> dict[str, float]:
+    """Start-up seconds by role, in the ledger."""
+    cost = {(r.role, r.cause): r.seconds for r in world.records if isinstance(r, Spent)}
+    return {role: seconds for (role, cause), seconds in cost.items() if cause == "startup"}
+
+
+def tell_started(world: World, since: float) -> None:
+    for role, pod in (("planner", "planner"), ("learner", "0")):
+        world.feed(world.seat, PodStarted(role, pod, since))
+
+
+def test_start_up_is_accounted_for_until_a_pod_is_first_heard() -> None:
+    prices = Economy("USD", {"planner": 1.0, "learner": 1.0}, "value-of-time", 0.0)
+    world = World(a_config(economy=prices), some_data())
+    tell_started(world, since=-30.0)
+    assert world.seat.planner.cost_status().accrued == pytest.approx(2 * 30.0 / 3600)
+    world.calm()
+    assert startup_of(world) == {"planner": 30.5, "learner": 30.5}
+
+
+def test_a_learner_that_an_earlier_planner_heard_does_not_start_up_again() -> None:
+    world = World(a_config(), some_data())
+    world.kill_planner()
+    tell_started(world, since=-30.0)
+    world.calm()
+    assert set(startup_of(world)) == {"planner"}
 
 
 def test_a_step_without_a_single_reward_fails_the_job_and_says_why() -> None:
