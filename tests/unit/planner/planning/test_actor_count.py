@@ -218,6 +218,16 @@ def test_a_longer_horizon_pays_for_starts() -> None:
     assert counts[0] < counts[1]
 
 
+def test_hidden_starts_are_paid_once_in_the_horizon() -> None:
+    first, later = (
+        _plan(
+            STEP, _pool(4, 4, lead=10.0), Terms(ValueOfTime(), 3600.0, 0.0, horizon=h)
+        ).decision.candidates[0]
+        for h in (1, 4)
+    )
+    assert first.score - later.score == pytest.approx(4 * 10.0 * (1 - 1 / 4))
+
+
 def test_parked_actors_and_prewarming_hide_starts() -> None:
     cold, parked, early = (
         _plan(STEP, pool).decision.candidates[0]

@@ -53,6 +53,16 @@ def test_waves_are_close_to_the_replay(slots: int) -> None:
     assert float(predicted.seconds()[0]) == pytest.approx(exact, rel=0.04)
 
 
+@pytest.mark.parametrize("slots", [3, 16, 200])
+def test_where_time_is_work_waves_change_nothing(slots: int) -> None:
+    steep = profile(batches=(1, 512), contexts=(0,), seconds=((1e-3,), (0.512,)))
+    lengths = realised(lengths_like_gsm8k(60), np.random.default_rng(1))
+    demand = from_lengths(lengths)
+    time = rollout_time(steep, demand, slots=slots)
+    seconds = time.shares(demand, demand.shares(np.asarray([0, 60]))).seconds()
+    assert seconds[0] == pytest.approx(lengths.sum() * 1e-3, rel=1e-3)
+
+
 def test_kv_capacity_admits_in_waves() -> None:
     lengths = [1000] * 40
     exact = replayed_seconds(profile(kv_tokens=11_000), lengths, slots=64, prompt_tokens=100)
