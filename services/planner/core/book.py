@@ -29,7 +29,7 @@ from ebbtide.wire import (
     StepOpened,
 )
 from services.planner.core.evaluation import EvalResult, evaluate
-from services.planner.core.samples import OpenStep
+from services.planner.core.samples import OpenStep, code_of
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -67,7 +67,8 @@ class Book:
     `initial` and `reference`: digest of the job's first policy, and of the weights that updates are
     held near, as the first attempt's first steps had them; empty: none.
     `begins`: this epoch is the first of its attempt.
-    `settled`: codes of the hand-outs that the last committed step accepted.
+    `settled`: codes of the hand-outs that the last committed step accepted, or, in a new attempt,
+    the earlier ones for the step that is to be opened again.
     """
 
     def __init__(
@@ -144,7 +145,8 @@ class Book:
         self.cursor = kept.cursor if kept else 0
         self.next_step = step
         self.restored = step > 0
-        self.open, self.frozen, self.settled = None, None, frozenset()
+        self.open, self.frozen = None, None
+        self.settled = frozenset(code_of(o.accepted.dispatch) for o in self.orphans.values())
         self.evals = [found for found in self.evals if found.step < step]
         self.checkpoints = [kept for kept in self.checkpoints if kept.step <= step]
 

@@ -207,6 +207,13 @@ class Handouts:
         """Tell `actor` what its dispatch came to; False if that is still open.
 
         It stays open while another actor is to go on from its journal, which a settled one drops.
+
+        Without an open step all is settled at once, also where a new attempt will open the same
+        step again. What the ledger has is accepted: the rollout may be adopted, and the actor's
+        copy is not needed for that. All else is void, even if it could be finished: of an earlier
+        attempt only accepted rollouts may serve (protocol.md 9), since a hand-out of it is never
+        current in this one (3), and a draining actor must not wait for a learner to restore. The
+        torch engine draws the same tokens again, for noise is the sample's own (10).
         """
         code = code_of(dispatch)
         sample = step.holder(code) if step else None

@@ -108,6 +108,37 @@ def test_a_new_attempt_uses_what_the_old_one_accepted() -> None:
     assert sum(isinstance(r, Adopted) for r in world.records) > 0
 
 
+def test_without_an_open_step_only_what_the_ledger_has_is_settled_as_accepted() -> None:
+    world = World(a_config(), some_data())
+    while not any(isinstance(r, Accepted) for r in world.records):
+        world.one_round()
+    accepted = {r.dispatch for r in world.records if isinstance(r, Accepted)}
+    world.letters.clear()  # nobody has been told
+    old = {d for actor in world.actors.values() for d in [*actor.outbox, *actor.running]}
+    assert accepted & old
+    assert old - accepted
+    world.kill_learner()
+    for _ in range(5):
+        settle_up(world)
+    told = {line.dispatch: line.verdict for a in world.actors.values() for line in a.settled}
+    expected = {d: "accepted" if d in accepted else "void" for d in old}
+    assert told == {(d.attempt, d.planner_epoch, d.seq): said for d, said in expected.items()}
+    world.calm()
+    check(world)
+
+
+def settle_up(world: World) -> None:
+    """The planner hears actors and facts; the learner is still restoring."""
+    for actor in world.actors.values():
+        actor.beat()
+    world.fetch()
+    world.tick(0.5)
+    world.perform(world.seat)
+    letters, world.letters = world.letters, []
+    for letter in letters:
+        letter.deliver()
+
+
 def test_a_new_attempt_goes_on_from_the_newest_checkpoint() -> None:
     world = World(a_config(steps=3), some_data())
     while sum(isinstance(r, Checkpointed) for r in world.records) < 2:
