@@ -298,3 +298,15 @@ def test_a_running_sample_tells_its_siblings_and_not_itself() -> None:
     longer, starter = _ask(blend, 1, "x", rows=[0, 0], done=[2500, 1]).at(0.5)
     assert longer < 1.3 * before
     assert starter > 1.6 * before
+
+
+def test_prompts_not_asked_lately_follow_the_level_of_the_others() -> None:
+    blend = Blend(limit=LIMIT)
+    for number in range(60):
+        _tell(blend, 0, f"rare-{number}", *[200, 300, 400], group=number)
+    for step in range(6):
+        for number in range(60):
+            lengths = [200, 300, 400] if step == 0 else [400, 600, 800]
+            _tell(blend, step, f"often-{number}", *lengths, group=60 + number)
+    rare = _ask(blend, 6, *[f"rare-{number}" for number in range(60)]).at(0.5)
+    assert 520 < np.median(rare) < 680  # 577 is right; 460 without the level
