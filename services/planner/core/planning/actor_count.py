@@ -57,14 +57,13 @@ def plan(
     terms: Terms,
     kinds: Sequence[Kind] = ("unequal",),
     counts: Sequence[int] | None = None,
-    digest: str = "",
     profile: str = "",
 ) -> Plan:
     """Decide. Without a forecast or a profile the pool is held as it is. `counts`: weigh these."""
     if demand is None or time is None:
         missing = "no forecast of lengths" if demand is None else "no profile of the actors"
         return _held(pool, f"{missing}: the pool is held as it is")
-    inputs = _inputs(demand, pool, terms, digest, profile)
+    inputs = _inputs(demand, pool, terms, profile)
     if not demand.items:
         words = "nothing to decode: the fewest actors that the pool allows"
         return Plan(Decision("idle", pool.minimum, inputs, (), None, words), None)
@@ -175,9 +174,9 @@ def _held(pool: Pool, reason: str) -> Plan:
     return Plan(Decision("held", count, None, (), None, reason), None)
 
 
-def _inputs(demand: Demand, pool: Pool, terms: Terms, digest: str, profile: str) -> Inputs:
+def _inputs(demand: Demand, pool: Pool, terms: Terms, profile: str) -> Inputs:
     return Inputs(
-        digest=digest,
+        digest=demand.digest,
         samples=len(demand.item_of),
         items=demand.items,
         tokens=demand.tokens,

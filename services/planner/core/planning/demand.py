@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from statistics import NormalDist
 from typing import Any
 
@@ -55,6 +56,13 @@ class Demand:
     def items(self) -> int:
         """How many can be placed apart."""
         return len(self.order)
+
+    @property
+    def digest(self) -> str:
+        """Of all that predictions are made from."""
+        seen = (self.counts, self.bounds, self.alive, self.quiet)
+        data = b"".join(np.ascontiguousarray(part, np.float64).tobytes() for part in seen)
+        return blake2b(data, digest_size=16).hexdigest()
 
     def shares(self, cuts: Ints) -> Floats:
         """(parts, buckets): samples of each bucket in each part of ranks cuts[i] .. cuts[i+1]."""

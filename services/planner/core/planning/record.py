@@ -42,7 +42,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What the decision saw. `digest`: of the forecast."""
+    """What the decision saw. `digest`: of the demand that was predicted."""
 
     digest: str
     samples: int

@@ -269,6 +269,12 @@ def test_the_idle_and_the_parked_are_released_first() -> None:
     assert release(members, 9) == []
 
 
+def test_the_digest_tells_demands_apart() -> None:
+    other = from_forecast(lengths_like_gsm8k(256, seed=1), limit=2048)
+    assert other.digest != STEP.digest
+    assert STEP.digest == from_forecast(lengths_like_gsm8k(256), limit=2048).digest
+
+
 def test_a_plan_is_explained_in_words() -> None:
     words = in_words(_plan(STEP, _pool(serving=4)).decision)
     assert "actors:" in words
