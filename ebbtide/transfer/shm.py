@@ -30,6 +30,7 @@ from ebbtide.transfer.tickets import Lease, Stage, patience, unfit, unwanted
 from ebbtide.wire import KvKey, KvTicket
 
 SPARE_BYTES = 512 << 20
+_LOCK = "ebbtide-kv.lock"
 _OPAQUE = re.compile(r"(?P<folder>[\w-][\w.-]*)/(?P<stem>[0-9a-f]{8,})")
 _FORWARD = (Stage.GRANTED, Stage.READING, Stage.CONSUMED)
 
@@ -189,12 +190,12 @@ def _renamed(old: Path, new: Path) -> bool:
 def _move_in(root: Path, folder: Path) -> int:
     """Remove what dead holders left, and open a folder of one's own; returns its lock."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(root / "lock"):
+    with _locked(root / f"{_LOCK}.all"):
         for other in root.iterdir():
             if other.is_dir() and _is_dead(other):
                 shutil.rmtree(other, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        alive = os.open(folder / "alive", os.O_CREAT | os.O_WRONLY, 0o600)
+        alive = os.open(folder / _LOCK, os.O_CREAT | os.O_WRONLY, 0o600)
         fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return alive
 
@@ -207,11 +208,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_dead(folder: Path) -> bool:
+    """Whether it is a holder's whose process has ended; a folder without a lock is not ours."""
     try:
-        with (folder / "alive").open("rb") as file:
+        with (folder / _LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     except OSError:
-        return True
+        return False
     return True

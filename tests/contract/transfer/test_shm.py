@@ -34,7 +34,7 @@ def start(root: Path, clock: Hands, name: str, epoch: int = 1) -> ShmTransfer:
 
 
 def files(root: Path) -> list[str]:
-    return sorted(p.name for p in root.glob("*/*.*"))
+    return sorted(p.name for p in root.glob("*/0*.*"))
 
 
 def spoil(root: Path, at: int) -> None:
@@ -125,6 +125,12 @@ def test_whoever_starts_clears_away_the_dead(tmp_path: Path, clock: Hands) -> No
     asyncio.run(living.export(blocks(key()), reader="a1", seconds=30.0))
     start(tmp_path, clock, "a1")
     assert [p.parent.name for p in tmp_path.glob("*/*.granted")] == ["a0.1"]
+
+
+def test_nothing_of_others_is_cleared_away(tmp_path: Path, clock: Hands) -> None:
+    (tmp_path / "other" / "lock").mkdir(parents=True)
+    start(tmp_path, clock, "a0")
+    assert (tmp_path / "other" / "lock").exists()
 
 
 async def test_a_full_memory_is_temporary(
