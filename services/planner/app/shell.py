@@ -159,7 +159,8 @@ class Shell:
         while True:
             event = await self._events.get()
             began = clock.now()
-            self._performer.add(self._planner.step(event, began))
+            effects = self._planner.step(event, began)
+            self._performer.add(effects, urgent=self._planner.hurried)
             self._metrics.stepped(type(event).__name__, clock.now() - began)
 
     async def _count(self) -> None:

@@ -49,6 +49,8 @@ from services.planner.core.samples import OpenStep
 from services.planner.core.scoring import ScoringDesk
 from services.planner.core.training import Training
 
+_LAST_SAMPLES = 16
+
 
 class Planner:
     """`book`: the replayed ledger, this planner's own Epoch included. `pod`: its name, for cost."""
@@ -101,6 +103,12 @@ class Planner:
             self._course.advance()
         self._handouts.settling.flush(at_once=self.ended)
         return self._pen.taken()
+
+    @property
+    def hurried(self) -> bool:
+        """Whether so little is left to decode that the step may wait for any next record."""
+        step = self._pen.book.open
+        return step is None or step.undecoded <= _LAST_SAMPLES
 
     @property
     def progress_at(self) -> float | None:
