@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from pathlib import Path
 
 from rich.markup import escape
@@ -19,6 +21,10 @@ from ebbtide.cli.show import (
 from ebbtide.client import Client
 from ebbtide.errors import Refused
 
+_IDS = ("role", "job", "job_uid", "attempt", "pod")
+"""What a line's pod says already."""
+_LONGEST = 200
+
 
 def show_logs(
     name: str, *, role: str | None, pod: str | None, tail: int, follow: bool, as_json: bool
@@ -27,7 +33,7 @@ def show_logs(
     with Client.from_state() as client:
         if follow:
             for line in client.follow_logs(name, role=role, pod=pod, tail=tail):
-                print_json_line(line) if as_json else print(_log_line(line), flush=True)
+                print_json_line(line) if as_json else print(log_line(line), flush=True)
             return
         found = client.logs(name, role=role, pod=pod, tail=tail)
     if as_json:
@@ -36,11 +42,30 @@ def show_logs(
     if not found.items:
         print("no lines")
     for line in found.items:
-        print(_log_line(line))
+        print(log_line(line))
 
 
-def _log_line(line: LogLine) -> str:
-    return f"{line.pod} | {line.text}"
+def log_line(line: LogLine) -> str:
+    """The line, after the pod that said it."""
+    return f"{line.pod} | {_readable(line.text)}"
+
+
+def _readable(text: str) -> str:
+    """A process's JSON line in words; any other line as it is. --json shows everything."""
+    try:
+        said = json.loads(text)
+        clock = datetime.fromisoformat(said.pop("at")).strftime("%H:%M:%S")
+        event, level = said.pop("event"), said.pop("level")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return text
+    more = (f"{key}={_short(value)}" for key, value in said.items() if key not in _IDS)
+    mark = "" if level in ("info", "debug") else f"{level.upper()}: "
+    return " ".join([clock, f"{mark}{event}", *more])
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def show_cost(name: str, *, as_json: bool) -> None:
@@ -56,7 +81,8 @@ def show_cost(name: str, *, as_json: bool) -> None:
     ]
     out = console()
     out.print(table(("ROLE", "CAUSE", ">HELD", ">COST"), rows))
-    out.print(f"\ntotal {money(found.total, found.currency)} for {duration(found.held_seconds)}")
+    held = f"{duration(found.held_seconds)} of pods, all together"
+    out.print(f"\ntotal {money(found.total, found.currency)} for {held}")
     for note in _cost_notes(found):
         out.print(note)
 

@@ -44,6 +44,7 @@ class Watched(msgspec.Struct, frozen=True):
     step: Mapping[str, Any] = {}
     rewards: tuple[float, ...] = ()
     evals: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     ended: bool = False
 
@@ -57,6 +58,7 @@ class Watched(msgspec.Struct, frozen=True):
                     step=event.data,
                     rewards=(*self.rewards, *_mean(event.data, "rewards")),
                     evals=(*self.evals, *_mean(event.data, "evaluation")),
+                    losses=(*self.losses, *_loss(event.data)),
                 )
             case "note":
                 return replace(self, notes=(*self.notes, note_line(event))[-_NOTES:])
@@ -75,6 +77,18 @@ class Watched(msgspec.Struct, frozen=True):
 def _mean(report: Mapping[str, Any], field: str) -> tuple[float, ...]:
     mean = (report.get(field) or {}).get("mean")
     return () if mean is None else (float(mean),)
+
+
+def _loss(report: Mapping[str, Any]) -> tuple[float, ...]:
+    """Of the update, where the learner said one."""
+    loss = _figure(report, "loss")
+    return () if loss is None else (float(loss),)
+
+
+def _figure(report: Mapping[str, Any], name: str) -> float | None:
+    """One of the learner's own."""
+    found: float | None = ((report.get("learner") or {}).get("stats") or {}).get(name)
+    return found
 
 
 def watch_job(name: str, *, as_json: bool) -> None:
@@ -134,14 +148,19 @@ def step_line(report: Mapping[str, Any]) -> str:
     parts = [f"step {report.get('step')}", f"{report.get('seconds', 0.0):.1f} s"]
     for label, field in (("reward", "rewards"), ("eval", "evaluation")):
         parts += [f"{label} {mean:.3f}" for mean in _mean(report, field)]
+    if report.get("kind") == "sft":
+        parts += [f"loss {loss:.4f}" for loss in _loss(report)]
     parts.append(f"{tokens_per_second(report):.0f} tokens/s")
     return ", ".join(parts)
 
 
 def tokens_per_second(report: Mapping[str, Any]) -> float:
-    """Response tokens of a step per second of it."""
+    """Tokens of a step per second of it: of the answers, or those that a supervised step learnt."""
     seconds = float(report.get("seconds") or 0.0)
-    tokens = float((report.get("tokens") or {}).get("response") or 0.0)
+    tokens = (report.get("tokens") or {}).get("response")
+    if report.get("kind") == "sft":
+        tokens = _figure(report, "computed_tokens")
+    tokens = float(tokens or 0.0)
     return tokens / seconds if seconds else 0.0
 
 
@@ -176,6 +195,8 @@ def _rows(job: Watched) -> Iterable[tuple[str, RenderableType]]:
     yield "phase", progress.phase or "-"
     if job.rewards:
         yield "reward", f"{job.rewards[-1]:.3f}   {sparkline(job.rewards)}"
+    if job.losses and not job.rewards:
+        yield "loss", f"{job.losses[-1]:.4f}   {sparkline(job.losses)}"
     if job.evals:
         yield "held-out", f"{job.evals[-1]:.3f} from {job.evals[0]:.3f}   {sparkline(job.evals)}"
     for role in job.status.get("roles", ()):

@@ -51,6 +51,7 @@ def _row(step: StepReport) -> dict[str, Any]:
         "seconds": step.seconds,
         "reward": step.rewards.mean if step.rewards else None,
         "eval_reward": step.evaluation.mean if step.evaluation else None,
+        "learner": step.learner.stats if step.learner else {},
         "response_tokens": step.tokens.response,
         "actors": len(step.actors),
         "phases": step.phases.model_dump(mode="json"),

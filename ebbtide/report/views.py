@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from ebbtide.report import charts
 from ebbtide.report.charts import Axes, Bar, Line, Series
 from ebbtide.report.data import ReportData
+from ebbtide.report.learning import learning
 from ebbtide.report.scales import label
+from ebbtide.report.sections import Section
 from ebbtide.reports import StepReport
 
 PHASES = ("plan", "sync", "decode", "score", "learn")
@@ -18,20 +18,10 @@ _MAX_BARS = 120
 _SLICES = 240
 
 
-class Section(msgspec.Struct, frozen=True):
-    """One part of the page. `note` says how to read it; the table has the same numbers."""
-
-    title: str
-    note: str
-    svg: str
-    legend: tuple[tuple[str, str], ...]
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
 def sections(data: ReportData) -> list[Section]:
     """Every section that the data can fill."""
-    found = (rewards(data.steps), step_time(data.steps), actors(data.steps), cost(data))
+    first = [rewards(data.steps), *learning(data.steps)]
+    found = [*first, step_time(data.steps), actors(data.steps), cost(data)]
     return [section for section in found if section is not None]
 
 
@@ -54,8 +44,8 @@ def rewards(steps: Sequence[StepReport]) -> Section | None:
     ]
     return Section(
         title="Reward",
-        note="Mean reward of each step's samples. Held-out prompts are never trained on;"
-        " an evaluation judges the policy that its step sampled from.",
+        note="Mean reward of each step's samples. Held-out prompts are those of"
+        " dataset.eval; an evaluation judges the policy that its step sampled from.",
         svg=charts.lines(axes, drawn),
         legend=tuple((line.css, line.name) for line in drawn),
         columns=("step", "training", "held-out"),

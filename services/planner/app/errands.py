@@ -164,7 +164,8 @@ class Errands:
     async def _report(self, effect: Report) -> None:
         """Losing a report loses no sample, so it is tried for a while only."""
         report, clock = effect.report, self._world.clock
-        opened = clock.wall() - report.seconds + report.phases.plan
+        # Not reckoned from now: reports wait for the ledger, and actors' times would overlap.
+        opened = clock.wall() - clock.now() + effect.opened
         whole = report.model_copy(update={"started_at": opened})
         data = whole.model_dump_json(by_alias=True).encode()
         path = paths.step_report(self._world.settings.job_uid, report.step)

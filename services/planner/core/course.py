@@ -338,7 +338,7 @@ class Course:
         )
         done = report(ending)
         self.last_reward = done.rewards.mean if done.rewards else self.last_reward
-        self._pen.do(Report(done))
+        self._pen.do(Report(done, self.marks.opened))
         self._training.closed()
         self._scoring.clear()
         self.marks = Marks(committed=now)

@@ -92,9 +92,10 @@ class ScalePool(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Write a step's report, for people."""
+    """Write a step's report, for people. `opened`: when the step was, on the planner's clock."""
 
     report: StepReport
+    opened: float
 
 
 class Note(msgspec.Struct, frozen=True):

@@ -55,6 +55,9 @@ def test_a_job_runs_from_start_to_finish(tmp_path: Path) -> None:
         assert (job.steps, job.samples_expected, job.samples_accepted) == (4, PLANNED, PLANNED)
         assert (job.samples_lost, job.samples_doubled) == (0, 0)
         assert len(rig.evidence().settled) == PLANNED
+        ends = [r.started_at - r.phases.plan + r.seconds for r in reports(rig)]
+        starts = [r.started_at - r.phases.plan for r in reports(rig)]
+        assert starts[1:] == pytest.approx(ends[:-1], abs=1e-6)
         await rig.stop()
 
     run(scenario())

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,10 +17,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ebbtide import lock, tokens
-from ebbtide.api import Event
+from ebbtide.api import Event, LogLine
 from ebbtide.cli import ending, files, local
 from ebbtide.cli.commands import app
 from ebbtide.cli.ending import guarded
+from ebbtide.cli.results import log_line
 from ebbtide.cli.show import duration, money
 from ebbtide.cli.watch import Watched, panel, sparkline, step_line
 from ebbtide.client import parse_stream
@@ -159,21 +159,6 @@ def test_nothing_to_stop_is_no_error(tmp_path: Path) -> None:
     assert run("down", "--state-dir", str(tmp_path)).stdout == "nothing is running\n"
 
 
-@pytest.fixture
-def owner(tmp_path: Path) -> Iterator[int]:
-    """Pid of a process that holds the state folder, as a supervisor does."""
-    code = (
-        "import sys; from pathlib import Path; from ebbtide import lock\n"
-        "with lock.hold(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield process.pid
-        process.kill()
-
-
 def test_a_running_stack_is_not_started_again(tmp_path: Path, owner: int) -> None:
     started(tmp_path, pids={"up": owner}, ready=True)
     found = run("up", "--state-dir", str(tmp_path))
@@ -307,6 +292,46 @@ def test_what_the_operator_noted_is_shown_with_how_often() -> None:
 
 def test_a_step_is_one_line() -> None:
     assert step_line(REPORT) == "step 4, 2.0 s, reward 0.500, eval 0.400, 150 tokens/s"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain words", "plain words"),
+        ('{"not": "ours"}', '{"not": "ours"}'),
+        (
+            (
+                '{"role": "decode", "pod": "p", "at": "2026-01-01T10:20:30Z", "level": "info",'
+                ' "event": "policy loaded", "policy": 7}'
+            ),
+            "10:20:30 policy loaded policy=7",
+        ),
+        (
+            '{"at": "2026-01-01T10:20:30Z", "level": "warning", "event": "broker lost", "why": "x"}',
+            "10:20:30 WARNING: broker lost why=x",
+        ),
+    ],
+)
+def test_a_log_line_is_shown_in_words(text: str, shown: str) -> None:
+    line = LogLine(pod="p", role="decode", number=1, text=text)
+    assert log_line(line) == f"p | {shown}"
+
+
+SUPERVISED = {
+    "step": 4,
+    "kind": "sft",
+    "seconds": 2.0,
+    "tokens": {"response": 0},
+    "learner": {"tokens": 0, "stats": {"loss": 1.25, "computed_tokens": 5000.0}},
+}
+
+
+def test_a_supervised_step_shows_its_loss_and_what_it_learnt() -> None:
+    assert step_line(SUPERVISED) == "step 4, 2.0 s, loss 1.2500, 2500 tokens/s"
+    job = Watched("sft").take(Event(id="1", type="step", data=SUPERVISED))
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(panel(job, 1.0))
+    assert "1.2500" in console.export_text()
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=100))

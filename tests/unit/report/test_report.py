@@ -19,6 +19,7 @@ from ebbtide.reports import (
     Cause,
     EvalStats,
     Interval,
+    LearnerReport,
     PhaseSeconds,
     RewardStats,
     SampleCounts,
@@ -179,6 +180,19 @@ def test_the_actor_chart_loses_no_time(parts: list[tuple[Cause, float]]) -> None
     assert section is not None
     told = sum(float(seconds) for _, seconds in section.rows)
     assert told == pytest.approx(at, abs=0.1 * len(parts))
+
+
+def updated(**stats: float) -> LearnerReport:
+    return LearnerReport(seconds=0.5, tokens=10, sequences=2, computed=2, stats=stats)
+
+
+def test_the_learners_figures_are_drawn_where_there_are_any() -> None:
+    steps = [a_step(n, learner=updated(loss=2.0 - n, entropy=1.0, kl=0.0)) for n in range(2)]
+    found = {section.title: section for section in sections(data(*steps))}
+    assert found["Loss"].rows == (("0", "2"), ("1", "1"))
+    assert found["Entropy and KL"].columns == ("step", "entropy")
+    assert "Gradient norm" not in found
+    assert json.loads(render_json(data(*steps)))["series"][1]["learner"]["loss"] == 1.0
 
 
 def test_many_steps_are_thinned_in_the_picture_but_not_in_the_table() -> None:
