@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
 
 from ebbtide.errors import Refused
 from ebbtide.spec.job import RLHFJob
@@ -39,7 +41,8 @@ def check(document: Any) -> RLHFJob:
         raise Invalid([Fault("", "a job is an object with apiVersion, kind, metadata and spec")])
     try:
         # As JSON, because strict mode takes a list for a tuple only there.
-        return RLHFJob.model_validate_json(json.dumps(document))
+        # By alias alone: the names that our own code builds specs with are not the document's.
+        return RLHFJob.model_validate_json(json.dumps(document), by_alias=True, by_name=False)
     except ValidationError as error:
         raise Invalid(faults(error, document)) from None
 
@@ -113,9 +116,23 @@ def _words(item: Any) -> str:
     if item["type"] == "missing":
         return "is required"
     if item["type"] == "extra_forbidden":
-        return "is not a known field"
+        return f"is not a known field{_meant(str(item['loc'][-1]))}"
     text: str = item["msg"].removeprefix("Value error, ")
     return text[:1].lower() + text[1:] if text.startswith(("Input", "String", "List")) else text
+
+
+def _meant(name: str) -> str:
+    """The field that was probably meant, wherever in a job it belongs."""
+    known = _field_names(RLHFJob)
+    near = [to_camel(name)] if to_camel(name) in known else get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _field_names(model: type[BaseModel]) -> list[str]:
+    """Of the model and of every model in it."""
+    schema = model.model_json_schema(by_alias=True)
+    parts = [schema, *schema.get("$defs", {}).values()]
+    return sorted({name for part in parts for name in part.get("properties", {})})
 
 
 def _summary(found: Sequence[Fault]) -> str:

@@ -60,6 +60,8 @@ class RLHFJobSpec(Model):
     def _coherent(self) -> RLHFJobSpec:
         if self.algorithm.type == "grpo" and self.reward is None:
             raise ValueError("reward is required for algorithm.type grpo: add reward.components")
+        if self.algorithm.type == "sft" and self.dataset.eval is not None:
+            raise ValueError("dataset.eval is not for algorithm.type sft: remove it")
         pools = [price.pool for price in self.prices]
         if len(set(pools)) != len(pools):
             raise ValueError("prices names a pool twice: keep one price per pool")

@@ -109,7 +109,7 @@ class RuleReward(Model):
 
 
 class FunctionReward(Model):
-    """A user's function, named by a Python entry point in the group ebbtide.rewards."""
+    """A user's function, which the reward service imports (docs/first-job.md has one)."""
 
     type: Literal["function"] = Field(description="User function.")
     name: Name = Field(description="Name of the component in metrics and samples.")

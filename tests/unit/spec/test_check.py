@@ -46,7 +46,27 @@ def test_an_unknown_field_anywhere_is_named_by_its_pointer(choice: int, name: st
     path, holder = places[choice % len(places)]
     holder[name] = 1
     escaped = name.replace("~", "~0").replace("/", "~1")
-    assert Fault(f"{path}/{escaped}", "is not a known field") in faults_of(document)
+    found = {fault.pointer: fault.detail for fault in faults_of(document)}
+    assert found[f"{path}/{escaped}"].startswith("is not a known field")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("total_steps", "totalSteps"), ("learningrate", "learningRate"), ("zzz", "")],
+)
+def test_an_unknown_field_comes_with_the_one_that_was_meant(wrong: str, meant: str) -> None:
+    """Names are the document's own: those of our code are no second spelling."""
+    words = "is not a known field" + (f"; did you mean {meant}?" if meant else "")
+    assert faults_of(a_job(training={"totalSteps": 3, wrong: 3})) == [
+        Fault(f"/spec/training/{wrong}", words)
+    ]
+
+
+def test_a_supervised_job_with_held_out_rows_is_refused() -> None:
+    source = {"type": "jsonl", "uri": "/d/rows.jsonl"}
+    job = a_job(algorithm={"type": "sft"}, dataset={"train": source, "eval": source})
+    (fault,) = faults_of(job)
+    assert "dataset.eval is not for algorithm.type sft" in fault.detail
 
 
 def test_all_faults_come_at_once() -> None:
