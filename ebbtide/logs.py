@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
@@ -23,6 +24,7 @@ _QUIET = ("httpx", "httpcore", "nats", "asyncio", "uvicorn.access")
 def setup(level: str, *, stream: TextIO | None = None, **ids: Any) -> Log:
     """Configure structlog and the standard library's logging; return the process's logger."""
     numeric = logging.getLevelNamesMapping()[level.upper()]
+    target = cast("TextIO", _Lossy(stream or sys.stderr))
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         _adding(ids),
@@ -33,12 +35,27 @@ def setup(level: str, *, stream: TextIO | None = None, **ids: Any) -> Log:
     structlog.configure(
         processors=[*shared, _render],
         wrapper_class=structlog.make_filtering_bound_logger(numeric),
-        logger_factory=structlog.WriteLoggerFactory(file=stream or sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=target),
         cache_logger_on_first_use=True,
     )
-    _route_standard_logging(numeric, shared, stream or sys.stderr)
+    _route_standard_logging(numeric, shared, target)
     logger: Log = structlog.get_logger()
     return logger
+
+
+class _Lossy:
+    """Loses lines that cannot be written: a full disk must not end what only wants to say so."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def _adding(ids: dict[str, Any]) -> Processor:
