@@ -8,15 +8,9 @@ are kept in the folder, so a second start finds servers that still run and adopt
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,13 +18,11 @@ from typing import Self
 import msgspec
 
 from ebbtide import rights
-from ebbtide.errors import Permanent, Refused
+from ebbtide.adapters.daemon import HOST, Daemon, write_private
+from ebbtide.errors import Corrupt, Refused
 
-HOST = "127.0.0.1"
 _JETSTREAM_BYTES = 4 << 30
 _VALKEY_MEMORY = "1gb"
-_POLL_SECONDS = 0.02
-_FREE_PORT_TRIES = 3
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -38,154 +30,6 @@ class Credentials(msgspec.Struct, frozen=True):
 
     nats: dict[str, str]
     valkey: str
-
-
-class _State(msgspec.Struct, frozen=True):
-    pid: int
-    port: int
-
-
-Probe = Callable[[int], Awaitable[bool]]
-
-
-class Daemon:
-    """One server process: `configure(port)` gives its command line, `probe(port)` its readiness.
-
-    `port` 0 takes the port of the last run if it is free, else any.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        folder: Path,
-        port: int,
-        configure: Callable[[int], list[str]],
-        probe: Probe,
-    ) -> None:
-        self._name = name
-        self._folder = folder
-        self._wanted = port
-        self._configure = configure
-        self._probe = probe
-        self._child: subprocess.Popen[bytes] | None = None
-        self._state: _State | None = None
-
-    @property
-    def pid(self) -> int:
-        """Process id; only while started."""
-        assert self._state is not None, f"{self._name} is not started"
-        return self._state.pid
-
-    @property
-    def port(self) -> int:
-        """TCP port on the loopback address; only while started."""
-        assert self._state is not None, f"{self._name} is not started"
-        return self._state.port
-
-    async def start(self, deadline: float = 15.0) -> None:
-        """Start, or adopt the one that runs; returns when it answers.
-
-        Raises Refused if the port is taken, Permanent if the server ends or stays dumb.
-        """
-        last = self._saved()
-        if last is not None and self._runs(last) and self._wanted in (0, last.port):
-            self._state = last
-            await self._await_ready(deadline)
-            return
-        for tries_left in reversed(range(1 if self._wanted else _FREE_PORT_TRIES)):
-            self._spawn(self._pick_port(last))
-            try:
-                await self._await_ready(deadline)
-            except Permanent:
-                await self.stop()
-                if not tries_left:
-                    raise
-            else:
-                return
-
-    async def stop(self, grace: float = 10.0) -> None:
-        """End the server; after `grace` seconds by force."""
-        if self._state is None:
-            return
-        await self._end(signal.SIGTERM, grace)
-        if self.alive():
-            await self._end(signal.SIGKILL, grace)
-        self._forget()
-
-    async def kill(self) -> None:
-        """End the server at once, as a crash does."""
-        await self._end(signal.SIGKILL, 10.0)
-        self._forget()
-
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        if self._child is not None:
-            return self._child.poll() is None
-        return self._state is not None and self._runs(self._state)
-
-    def _spawn(self, port: int) -> None:
-        command = self._configure(port)
-        with self._log.open("wb") as log:
-            self._child = subprocess.Popen(  # noqa: S603 - our own command line
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
-            )
-        self._state = _State(pid=self._child.pid, port=port)
-        _write_private(self._file, msgspec.json.encode(self._state))
-
-    async def _await_ready(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self.alive():
-                    if await self._probe(self.port):
-                        return
-                    await asyncio.sleep(_POLL_SECONDS)
-        words = "does not answer" if self.alive() else "ended at once"
-        raise Permanent(f"{self._name} on port {self.port} {words}: {self._last_words()}")
-
-    async def _end(self, number: signal.Signals, grace: float) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                while self.alive():  # noqa: ASYNC110 - a process sets no event
-                    await asyncio.sleep(_POLL_SECONDS)
-
-    def _forget(self) -> None:
-        self._child = None
-        self._state = None
-
-    def _pick_port(self, last: _State | None) -> int:
-        if self._wanted:
-            if not _is_free(self._wanted):
-                detail = f"port {self._wanted} on {HOST} is in use; stop what holds it, or choose"
-                raise Refused(f"{detail} another port for {self._name}", field=self._name)
-            return self._wanted
-        return last.port if last is not None and _is_free(last.port) else _free_port()
-
-    def _saved(self) -> _State | None:
-        try:
-            return msgspec.json.decode(self._file.read_bytes(), type=_State)
-        except (FileNotFoundError, msgspec.MsgspecError):
-            return None
-
-    def _runs(self, state: _State) -> bool:
-        """Whether the process of an earlier run lives and is ours: it names our folder."""
-        command = ["ps", "-ww", "-o", "command=", "-p", str(state.pid)]
-        shown = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        return self._name in shown.stdout and str(self._folder) in shown.stdout
-
-    @property
-    def _file(self) -> Path:
-        return self._folder / f"{self._name}.json"
-
-    @property
-    def _log(self) -> Path:
-        return self._folder / f"{self._name}.log"
-
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it wrote nothing"
 
 
 class EmbeddedServers:
@@ -221,6 +65,11 @@ class EmbeddedServers:
         """For `Settings.valkey_url`."""
         return f"redis://{HOST}:{self.valkey.port}/0"
 
+    @property
+    def moved(self) -> bool:
+        """Whether one has another port than in its last run, which somebody may still know."""
+        return self.nats.moved or self.valkey.moved
+
     async def start(self) -> None:
         """Start both, or neither."""
         try:
@@ -231,9 +80,11 @@ class EmbeddedServers:
             raise
 
     async def stop(self) -> None:
-        """Stop both."""
-        await self.nats.stop()
-        await self.valkey.stop()
+        """Stop both, also where one makes trouble."""
+        try:
+            await self.nats.stop()
+        finally:
+            await self.valkey.stop()
 
     async def empty_nats(self) -> None:
         """Restart the broker without its storage, on the same port (for tests of recovery)."""
@@ -262,8 +113,12 @@ def _credentials(folder: Path) -> Credentials:
     if not file.exists():
         passwords = {role: secrets.token_urlsafe(24) for role in rights.ROLES}
         made = Credentials(nats=passwords, valkey=secrets.token_urlsafe(24))
-        _write_private(file, msgspec.json.encode(made))
-    return msgspec.json.decode(file.read_bytes(), type=Credentials)
+        write_private(file, msgspec.json.encode(made))
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Credentials)
+    except msgspec.MsgspecError as error:
+        mend = "end what runs with `ebbtide down`, delete the file, and start again"
+        raise Corrupt(f"{file} is damaged ({error}); {mend}: passwords are made anew") from None
 
 
 def _nats_command(folder: Path, port: int, credentials: Credentials) -> list[str]:
@@ -279,7 +134,7 @@ def _nats_command(folder: Path, port: int, credentials: Credentials) -> list[str
         "authorization": {"users": users},
     }
     file = folder / "nats-server.conf"
-    _write_private(file, msgspec.json.encode(config))
+    write_private(file, msgspec.json.encode(config))
     return [str(_nats_binary()), "--config", str(file)]
 
 
@@ -306,7 +161,7 @@ def _valkey_command(folder: Path, port: int, password: str) -> list[str]:
         "set-proc-title no",
     )
     file = folder / "valkey-server.conf"
-    _write_private(file, "\n".join(lines).encode())
+    write_private(file, "\n".join(lines).encode())
     return [str(_valkey_binary()), str(file)]
 
 
@@ -328,12 +183,6 @@ def _valkey_binary() -> Path:
             raise Refused(detail) from None
         return Path(found)
     return Path(get_binary_path())
-
-
-def _write_private(file: Path, data: bytes) -> None:
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(data)
 
 
 # --- probes -------------------------------------------------------------------------------------
@@ -361,19 +210,3 @@ async def _converse(port: int, say: bytes) -> bytes:
         return b""
     finally:
         writer.close()
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

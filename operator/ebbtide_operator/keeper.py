@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any
 import httpx
 
 from ebbtide.adapters.cluster_sqlite import log_file, read_lines
+from ebbtide.adapters.daemon import free_port
 from ebbtide.errors import Conflict, EbbtideError, NotFound, Refused
 from ebbtide.logs import Log
 from ebbtide.objects import rfc3339, unix_time
@@ -346,10 +346,3 @@ def _secret(folder: Path, name: str) -> str:
     if not path.is_file():
         raise NotFound(f"the secret {name} does not exist on this machine")
     return path.read_text().strip()
-
-
-def free_port() -> int:
-    """A TCP port of the loopback address that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.adapters.embedded import EmbeddedServers
-from ebbtide.errors import Permanent, Refused
+from ebbtide.errors import Corrupt, Permanent, Refused, Temporary
 
 
 async def test_servers_run_inside_the_context_only(tmp_path: Path) -> None:
@@ -61,3 +61,32 @@ async def test_passwords_are_readable_by_their_owner_alone(tmp_path: Path) -> No
     async with EmbeddedServers(folder=tmp_path):
         for name in ("credentials.json", "nats-server.conf", "valkey-server.conf"):
             assert (tmp_path / name).stat().st_mode & 0o077 == 0
+
+
+async def test_a_server_waits_for_the_port_on_which_others_know_it(tmp_path: Path) -> None:
+    async with EmbeddedServers(folder=tmp_path) as servers:
+        port = servers.nats.port
+        await servers.nats.kill()
+        with socket.create_server(("127.0.0.1", port)):
+            with pytest.raises(Temporary, match=f"port {port} .* waits for it"):
+                await servers.nats.start()
+            with pytest.raises(Temporary):
+                await servers.nats.start()
+        await servers.nats.start()
+        assert (servers.nats.port, servers.moved) == (port, False)
+
+
+async def test_a_later_run_says_that_a_port_has_moved(tmp_path: Path) -> None:
+    async with EmbeddedServers(folder=tmp_path) as first:
+        port = first.nats.port
+        assert not first.moved
+    with socket.create_server(("127.0.0.1", port)):
+        async with EmbeddedServers(folder=tmp_path) as second:
+            assert second.nats.port != port
+            assert second.moved
+
+
+def test_damaged_passwords_are_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "credentials.json").touch()
+    with pytest.raises(Corrupt, match=r"credentials\.json is damaged .* `ebbtide down`"):
+        EmbeddedServers(folder=tmp_path)
