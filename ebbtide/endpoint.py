@@ -16,13 +16,18 @@ from pathlib import Path
 
 import msgspec
 
+from ebbtide.errors import Refused
+
 UP_FILE = "up.json"
+UP_LOG = "up.log"
+"""Beside it: what the supervisor and its children say."""
 
 
 class Up(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Content of up.json. `ready` turns true once the gateway and the operator answer.
 
-    `pids` names the processes that `ebbtide down` ends; `stage` is for the progress display.
+    `pids` names the processes that `ebbtide down` ends; `stage` is for the progress display;
+    `troubles` says by name what a part suffers from while it is tried again.
     """
 
     url: str
@@ -31,6 +36,7 @@ class Up(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     ready: bool = False
     stage: str = ""
     pids: Mapping[str, int] = {}
+    troubles: Mapping[str, str] = {}
 
 
 class Saved(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,11 +60,37 @@ def client_file(environ: Mapping[str, str], home: Path) -> Path:
     return (Path(base) if base else home / ".config") / "ebbtide" / "client.json"
 
 
-def read_up(folder: Path) -> Up | None:
-    """Up of the state folder, or None where nothing was started."""
+def make_state_dir(folder: Path) -> None:
+    """Make the state folder where there is none; raises Refused where it cannot be."""
     try:
-        return msgspec.json.decode((folder / UP_FILE).read_bytes(), type=Up)
-    except FileNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        why = "it is a file" if folder.is_file() else error.strerror
+        detail = f"{folder} cannot be the state folder: {why}; choose another with --state-dir"
+        raise Refused(detail, field="--state-dir") from None
+
+
+def read_up(folder: Path) -> Up | None:
+    """Up of the state folder, or None where nothing was started or nobody can tell: `damage`."""
+    try:
+        return _read(folder / UP_FILE)
+    except msgspec.MsgspecError:
+        return None
+
+
+def damage(folder: Path) -> str:
+    """Why up.json of the state folder cannot be read; empty if it can be, or is not there."""
+    try:
+        _read(folder / UP_FILE)
+    except msgspec.MsgspecError as error:
+        return f"{folder / UP_FILE} is damaged ({error})"
+    return ""
+
+
+def _read(file: Path) -> Up | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Up)
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

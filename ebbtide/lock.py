@@ -37,7 +37,7 @@ def holder(folder: Path) -> int | None:
     """Pid of the other process that holds the folder's lock, or None."""
     try:
         handle = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)

@@ -11,12 +11,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from ebbtide import lock, logs
-from ebbtide.adapters.embedded import EmbeddedServers
-from ebbtide.exits import EXIT_OK, EXIT_TEMPORARY
+from ebbtide.errors import EbbtideError
+from ebbtide.exits import EXIT_OK, EXIT_PERMANENT, EXIT_TEMPORARY
 from ebbtide.logs import Log
 from ebbtide_operator import leftovers
 
@@ -30,11 +30,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--timeout", type=float, default=90.0, help="seconds to wait at most")
     given = parser.parse_args(arguments)
     state = given.state.resolve()
-    if not (state / "cluster.sqlite").exists():
+    if not (leftovers.store_file(state).exists() or (state / "servers").exists()):
         print(f"nothing was started in {state}")  # noqa: T201 - for people
         return EXIT_OK
     log = logs.setup("warning", role="down")
-    ended = asyncio.run(_end(state, log, given.timeout))
+    try:
+        ended = asyncio.run(_end(state, log, given.timeout))
+    except EbbtideError as error:
+        print(f"ebbtide down: {error}", file=sys.stderr)  # noqa: T201 - for people
+        return EXIT_PERMANENT
     print("stopped" if ended else "still running")  # noqa: T201 - for people
     return EXIT_OK if ended else EXIT_TEMPORARY
 
@@ -42,11 +46,10 @@ def main(arguments: Sequence[str]) -> int:
 async def _end(state: Path, log: Log, timeout: float) -> bool:
     if (pid := lock.holder(state)) is not None:
         return await _ask(state, pid, timeout)
-    await leftovers.end_children(state, log)
-    await leftovers.end_pods(state, log)
-    servers = EmbeddedServers(folder=state / "servers")
-    await servers.start()  # adopts what runs: only so can it be ended
-    await servers.stop()
+    async with AsyncExitStack() as rest:  # last first, each whatever befalls the one before
+        rest.push_async_callback(leftovers.end_servers, state, log)
+        rest.push_async_callback(leftovers.end_pods, state, log)
+        rest.push_async_callback(leftovers.end_children, state, log)
     return True
 
 

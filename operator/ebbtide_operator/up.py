@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +22,32 @@ import httpx
 import msgspec
 
 from ebbtide import lock, logs, tokens
-from ebbtide.adapters.embedded import HOST, Daemon, EmbeddedServers
-from ebbtide.endpoint import Up, read_up, write_up
+from ebbtide.adapters.daemon import HOST, Daemon, free_port, write_private
+from ebbtide.adapters.embedded import EmbeddedServers
+from ebbtide.endpoint import UP_LOG, Up, make_state_dir, read_up
 from ebbtide.errors import EbbtideError, Permanent, Refused
 from ebbtide.exits import EXIT_OK, EXIT_REFUSED
 from ebbtide.logs import Log
-from ebbtide_operator import leftovers
-from ebbtide_operator.children import Child
+from ebbtide_operator import children, leftovers
+from ebbtide_operator.children import GATEWAY, OPERATOR, RUNNER, Child, Said
 from ebbtide_operator.core.pods import ROLES
 from ebbtide_operator.core.site import Site
-from ebbtide_operator.keeper import free_port
+from ebbtide_operator.display import Display
 
 READY_SECONDS = 90.0
-POLL_SECONDS = 0.1
+LOOK_SECONDS = 1.0
 
 
 class Stack:
     """Everything below one state folder."""
 
-    def __init__(self, *, state: Path, port: int, log: Log) -> None:
+    def __init__(
+        self, *, state: Path, port: int, log: Log, servers: EmbeddedServers, display: Display
+    ) -> None:
         self._state, self._port, self._log = state, port, log
-        self._servers = EmbeddedServers(folder=state / "servers")
+        self._servers, self._display = servers, display
         self._children: list[Child] = []
+        self._missing: dict[str, str] = {}
         self._up = Up(
             url=f"http://{HOST}:{port}",
             token_file=str(state / "token"),
@@ -57,18 +61,24 @@ class Stack:
             await self._start(stop)
         finally:
             self._say(stage="stopping", ready=False)
-            await self._end()
-            self._say(stage="stopped", ready=False)
+            try:
+                await self._end()
+            finally:
+                self._say(stage="stopped", ready=False)
 
     async def _start(self, stop: asyncio.Event) -> None:
         self._say(stage="starting broker and hot store")
         await self._servers.start()
+        if self._servers.moved:
+            self._log.warning("servers have other ports now; ending pods that know the old ones")
+            await leftovers.end_pods(self._state, self._log)
         _write_secrets(self._state, self._servers)
         self._children = self._make_children()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(child.run(), name=child.name) for child in self._children]
-            tasks += [group.create_task(self._keep(d)) for d in self._daemons.values()]
+            tasks += [group.create_task(self._keep(*named)) for named in self._daemons.items()]
             tasks.append(group.create_task(self._await_ready(), name="ready"))
+            tasks.append(group.create_task(self._look(), name="look"))
             await stop.wait()
             for task in tasks:
                 task.cancel()
@@ -81,39 +91,50 @@ class Stack:
                     async with asyncio.timeout(READY_SECONDS):
                         await child.ready(http)
                 except TimeoutError:
-                    raise Permanent(f"the {child.name} was not ready in time") from None
+                    why = child.trouble or "it runs, but does not say so"
+                    raise Permanent(f"the {child.name} was not ready in time: {why}") from None
         self._say(stage="ready", ready=True)
 
-    async def _keep(self, daemon: Daemon) -> None:
-        """Start a server again when it dies; what it held is made again by those who need it."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            if not daemon.alive():
-                self._log.warning("server ended; starting it again")
-                with suppress(Permanent):
-                    await daemon.start()
+    async def _keep(self, name: str, daemon: Daemon) -> None:
+        def told(trouble: str) -> None:
+            self._missing[name] = trouble
+            self._say()
+
+        await children.keep(daemon, name=name, log=self._log, told=told)
+
+    async def _look(self) -> None:
+        """See who has recovered, and write what could not be written, for ever."""
+        async with httpx.AsyncClient(trust_env=False) as http:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                for child in self._children:
+                    if child.trouble:
+                        await child.answers(http)
                 self._say()
 
     async def _end(self) -> None:
-        for child in reversed(self._children):
-            await child.end()
-        await leftovers.end_pods(self._state, self._log)
-        await self._servers.stop()
+        async with AsyncExitStack() as rest:  # last first, each whatever befalls the one before
+            rest.push_async_callback(self._servers.stop)
+            rest.push_async_callback(leftovers.end_pods, self._state, self._log)
+            for child in self._children:
+                rest.push_async_callback(child.end)
 
     @property
     def _daemons(self) -> Mapping[str, Daemon]:
         return {"nats": self._servers.nats, "valkey": self._servers.valkey}
 
     def _say(self, **fields: Any) -> None:
-        children = {child.name: child.pid for child in self._children if child.pid}
+        running = {child.name: child.pid for child in self._children if child.pid}
         servers = {name: d.pid for name, d in self._daemons.items() if d.alive()}
-        pids = {"up": os.getpid()} | children | servers
-        self._up = msgspec.structs.replace(self._up, pids=pids, **fields)
-        write_up(self._state, self._up)
+        pids = {"up": os.getpid()} | running | servers
+        troubles = {child.name: child.trouble for child in self._children} | self._missing
+        named = {name: trouble for name, trouble in troubles.items() if trouble}
+        self._up = msgspec.structs.replace(self._up, pids=pids, troubles=named, **fields)
+        self._display.show(self._up)
 
     def _make_children(self) -> list[Child]:
         state = self._state
-        common = {"EBBTIDE_CLUSTER": str(state / "cluster.sqlite")}
+        common = {"EBBTIDE_CLUSTER": str(leftovers.store_file(state))}
         runner = common | {
             "EBBTIDE_LOGS_DIR": str(state / "logs"),
             "EBBTIDE_SECRETS_DIR": str(state / "secrets"),
@@ -127,18 +148,18 @@ class Stack:
             "EBBTIDE_TOKENS_FILE": str(state / "tokens.txt"),
         }
         return [
-            self._child("runner", "ebbtide_operator.local", runner),
+            self._child("runner", RUNNER, runner),
             self._child(
                 "operator",
-                "ebbtide_operator",
+                OPERATOR,
                 blobs | {"EBBTIDE_SITE": site, "EBBTIDE_LEASE_SECONDS": "6"},
             ),
-            self._child("gateway", "services.gateway", gateway),
+            self._child("gateway", GATEWAY, gateway),
         ]
 
     def _child(self, name: str, module: str, env: Mapping[str, str]) -> Child:
-        health = {"EBBTIDE_HEALTH_PORT": str(free_port()), "EBBTIDE_POD": name}
-        return Child(name, module, dict(env) | health, log=self._log, started=self._say)
+        said = Said(self._state / UP_LOG)
+        return Child(name, module, env, log=self._log, said=said, changed=self._say)
 
 
 def _blobs_url(state: Path) -> str:
@@ -152,7 +173,7 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
             "EBBTIDE_NATS_URL": servers.nats_url,
             "EBBTIDE_VALKEY_URL": servers.valkey_url,
             "EBBTIDE_BLOBS_URL": _blobs_url(state),
-            "EBBTIDE_CLUSTER": str(state / "cluster.sqlite"),
+            "EBBTIDE_CLUSTER": str(leftovers.store_file(state)),
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
@@ -168,23 +189,33 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
 
 
 def _write_secrets(state: Path, servers: EmbeddedServers) -> None:
-    """One private file per secret, and the gateway's token, which is made once."""
+    """One private file per secret, and the gateway's token."""
     known = servers.credentials
     wanted = {f"nats-{role}": known.nats[role] for role in ROLES} | {"valkey": known.valkey}
     folder = state / "secrets"
     folder.mkdir(mode=0o700, exist_ok=True)
     for name, secret in wanted.items():
-        _write_private(folder / name, secret)
-    if not (state / "token").exists():
+        write_private(folder / name, secret.encode())
+    admit(state)
+
+
+def admit(state: Path) -> None:
+    """Have a token and the gateway's list that admits it; what is missing is made anew.
+
+    A token that is gone is admitted no longer. Other lines of the list stay.
+    """
+    listed = _text(state / "tokens.txt").splitlines()
+    token = _text(state / "token").strip()
+    if not token:
         token = tokens.new_token()
-        _write_private(state / "tokens.txt", tokens.line("local", token) + "\n")
-        _write_private(state / "token", token + "\n")
+        listed = [line for line in listed if not line.startswith("local:")]
+        write_private(state / "token", f"{token}\n".encode())
+    if (ours := tokens.line("local", token)) not in listed:
+        write_private(state / "tokens.txt", "\n".join([*listed, ours, ""]).encode())
 
 
-def _write_private(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+def _text(file: Path) -> str:
+    return file.read_text("utf-8", "replace") if file.exists() else ""
 
 
 async def _run(state: Path, port: int, log: Log) -> None:
@@ -192,7 +223,15 @@ async def _run(state: Path, port: int, log: Log) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await leftovers.end_children(state, log)
-    await Stack(state=state, port=_check_port(port), log=log).run(stop)
+    await leftovers.check_store(state)
+    stack = Stack(
+        state=state,
+        port=_check_port(port),
+        log=log,
+        servers=EmbeddedServers(folder=state / "servers"),
+        display=Display(state, log=log),
+    )
+    await stack.run(stop)
 
 
 @contextmanager
@@ -231,8 +270,8 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     log = logs.setup("info", role="up")
     state = given.state.resolve()
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
+        make_state_dir(state)
         with _alone(state):
             asyncio.run(_run(state, given.port, log))
     except (EbbtideError, BaseExceptionGroup) as error:
