@@ -20,6 +20,7 @@ from ebbtide.cli.ending import FAILED
 from ebbtide.cli.local import folder_of, running
 from ebbtide.cli.show import console, print_json
 from ebbtide.client import ApiError, Client, Unreachable
+from ebbtide.endpoint import UP_LOG, damage
 from ebbtide.errors import EbbtideError, Refused
 
 _MIN_FREE = 2 << 30
@@ -71,6 +72,7 @@ def run_checks(state: Path) -> Iterator[Finding]:
     yield valkey()
     yield disk(state)
     yield port(state)
+    yield from troubles(state)
     yield gateway()
 
 
@@ -131,6 +133,15 @@ def port(state: Path) -> Finding:
             taken = f"{_PORT} is taken by another program"
             return Finding("port", "warn", taken, "ebbtide up --port 0")
     return Finding("port", "ok", f"{_PORT} is free")
+
+
+def troubles(state: Path) -> Iterator[Finding]:
+    """What parts of the platform suffer from while they are tried again."""
+    if words := damage(state):
+        yield Finding("platform", "warn", words, "ebbtide down, then ebbtide up")
+    up = running(state)
+    for name, words in sorted(up.troubles.items()) if up else ():
+        yield Finding(name, "warn", words, f"see {state / UP_LOG}")
 
 
 def gateway() -> Finding:

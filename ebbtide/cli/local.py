@@ -11,17 +11,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.status import Status
 
 from ebbtide import lock
-from ebbtide.cli.ending import fail
+from ebbtide.cli.ending import FAILED, fail, say
 from ebbtide.cli.show import print_json
-from ebbtide.endpoint import Up, read_up, state_dir
+from ebbtide.endpoint import UP_LOG, Up, damage, make_state_dir, read_up, state_dir
 
 _MODULE = "ebbtide_operator.up"
 _SWEEP = "ebbtide_operator.down"
-_LOG = "up.log"
+_SERVERS = "servers"
+"""Folder that every start makes."""
 _POLL_SECONDS = 0.1
 
 
@@ -33,7 +35,8 @@ def folder_of(given: Path | None) -> Path:
 def start(*, port: int, folder: Path | None, timeout: float, as_json: bool) -> None:
     """Start the stack and wait until it is ready."""
     state = folder_of(folder)
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_state_dir(state)
+    _say_damage(state)
     if up := running(state):
         _told(up, as_json=as_json, how="is running already")
         return
@@ -51,7 +54,7 @@ def _launch(state: Path, port: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", _MODULE, "--state", str(state), "--port", str(port)]
     # A shell's own EBBTIDE_ variables are the client's; services refuse what they do not know.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("EBBTIDE_")}
-    with (state / _LOG).open("ab") as log:
+    with (state / UP_LOG).open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - our own module
             command,
             stdin=subprocess.DEVNULL,
@@ -73,12 +76,12 @@ def _await(state: Path, process: subprocess.Popen[bytes], timeout: float, shown:
         if process.poll() is not None:
             fail(f"could not start: {_last_line(state)}")
         time.sleep(_POLL_SECONDS)
-    return fail(f"not ready after {timeout:.0f} s; {state / _LOG} says more")
+    return fail(f"not ready after {timeout:.0f} s; {state / UP_LOG} says more")
 
 
 def _last_line(state: Path) -> str:
-    lines = (state / _LOG).read_text("utf-8", "replace").strip().splitlines()
-    return f"{lines[-1] if lines else 'it said nothing'} (all of it: {state / _LOG})"
+    lines = (state / UP_LOG).read_text("utf-8", "replace").strip().splitlines()
+    return f"{lines[-1] if lines else 'it said nothing'} (all of it: {state / UP_LOG})"
 
 
 def _told(up: Up, *, as_json: bool, how: str) -> None:
@@ -114,11 +117,20 @@ def stop(*, folder: Path | None, timeout: float) -> None:
 
 def _sweep(state: Path) -> None:
     """End what a killed supervisor has left: it may still run."""
+    _say_damage(state)
     up = read_up(state)
-    if up is None or up.stage == "stopped":
+    nothing = up.stage == "stopped" if up else not (state / _SERVERS).is_dir()
+    if nothing:
         print("nothing is running")
-    else:
-        subprocess.run([sys.executable, "-m", _SWEEP, "--state", str(state)], check=True)  # noqa: S603
+        return
+    command = [sys.executable, "-m", _SWEEP, "--state", str(state)]
+    if subprocess.run(command, check=False).returncode:  # noqa: S603 - it has said why
+        raise typer.Exit(FAILED)
+
+
+def _say_damage(state: Path) -> None:
+    if words := damage(state):
+        say(f"{words}: taken as if nothing had written it")
 
 
 def _until(holds: Callable[[], bool], timeout: float) -> bool:
