@@ -165,7 +165,7 @@ def test_a_demonstration_that_is_ended_brings_its_stack_down(
         pids = platform.up().pids
         demo.send_signal(number)
         assert demo.wait(60) == 128 + number
-        assert [name for name, pid in pids.items() if alive(pid)] == []
+        platform.until(lambda: not any(map(alive, pids.values())))
         assert platform.up().stage == "stopped"
     finally:
         demo.kill()
