@@ -50,7 +50,8 @@ def open_blobs(
     """Open the store at `url`: file:///folder, memory:///, s3://bucket/prefix, gs://, az://.
 
     `writable`: patterns of the paths that may be written (`ebbtide.rights`), None for all.
-    `durable`: given the folder of a local store, what syncs its files to the disk. Credentials of remote stores come from their own environment variables.
+    `durable`: given the folder of a local store, what syncs its files to the disk.
+    Credentials of remote stores come from their own environment variables.
     """
     scheme = urlsplit(url).scheme
     if scheme == "memory":
