@@ -69,6 +69,14 @@ def decode_segment(data: bytes) -> Segment:
     return Segment(slot, writer, tuple(_records(data, start, count)))
 
 
+def segment_at(path: str, data: bytes) -> Segment:
+    """`decode_segment` for what was read at `path`, which its Corrupt names."""
+    try:
+        return decode_segment(data)
+    except Corrupt as error:
+        raise Corrupt(f"{path}: {error}") from None
+
+
 def _framed(payload: bytes) -> bytes:
     length = _CRC.pack(len(payload))
     return length + _CRC.pack(zlib.crc32(payload, zlib.crc32(length))) + payload
@@ -113,7 +121,7 @@ async def read_chain(blobs: Blobs, uid: str, start: int = 0) -> AsyncIterator[Se
         window = names[first : first + _READ_AHEAD]
         for offset, data in enumerate(await asyncio.gather(*map(blobs.get, window))):
             slot = start + first + offset
-            segment = decode_segment(data)
+            segment = segment_at(window[offset], data)
             if segment.slot != slot or paths.segment(uid, slot) != window[offset]:
                 raise Corrupt(f"ledger of {uid}: {window[offset]} stands where slot {slot} should")
             yield segment

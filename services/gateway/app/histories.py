@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from ebbtide import paths
 from ebbtide.errors import NotFound
-from ebbtide.ledger import Segment, decode_segment
+from ebbtide.ledger import Segment, segment_at
 from ebbtide.ports import Blobs
 from ebbtide.wire import Record
 from services.gateway.core.history import History, StepView
@@ -62,7 +62,8 @@ class Histories:
             ahead = _AHEAD
 
     async def _segment(self, uid: str, slot: int) -> Segment | None:
+        path = paths.segment(uid, slot)
         try:
-            return decode_segment(await self._blobs.get(paths.segment(uid, slot)))
+            return segment_at(path, await self._blobs.get(path))
         except NotFound:
             return None

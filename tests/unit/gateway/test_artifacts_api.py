@@ -8,8 +8,12 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from ebbtide import paths, usage
+from ebbtide.errors import Corrupt
+from ebbtide.ledger import encode_segment
+from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.usage import Usage
 from ebbtide.wire import (
+    Abandoned,
     Accepted,
     Adopted,
     BatchManifest,
@@ -42,6 +46,7 @@ from ebbtide.wire import (
     pack_ints,
     pack_mask,
 )
+from services.gateway.app.histories import Histories
 from tests.worlds.gateway import World
 
 UID = "uid-1"
@@ -272,3 +277,12 @@ async def test_the_tokenizer_of_the_model_serves_once_publications_are_gone(tmp_
     await world.put_ledger(UID, [plan(0, "train"), await accepted(world, 0, 0)])
     (item,) = (await get(world, "samples"))["items"]
     assert item["response"] == "c d"
+
+
+async def test_a_damaged_segment_is_named() -> None:
+    blobs = FakeBlobs()
+    path = paths.segment("u", 0)
+    whole = encode_segment(0, bytes(16), [Abandoned(SampleKey("u", 0, 0, 0), "deadline")])
+    await blobs.put(path, whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(Corrupt, match=f"{path}: ledger record at byte 48 is damaged"):
+        await Histories(blobs=blobs).of("u")

@@ -140,6 +140,20 @@ def test_a_hole_in_the_chain_is_corrupt() -> None:
     run_virtual(scenario())
 
 
+def test_damage_is_told_with_the_path_of_its_segment() -> None:
+    async def scenario() -> None:
+        blobs = FakeBlobs()
+        own, _ = await started(blobs, 1)
+        await own.append([note(1)])
+        path = paths.segment("u", 1)
+        whole = await blobs.get(path)
+        await blobs.put(path, whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(Corrupt, match=f"{path}: ledger record at byte 48 is damaged"):
+            await written(blobs)
+
+    run_virtual(scenario())
+
+
 def test_a_segment_in_a_foreign_slot_is_corrupt() -> None:
     async def scenario() -> None:
         blobs = FakeBlobs()
