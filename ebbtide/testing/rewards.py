@@ -26,6 +26,8 @@ def obedient(*, prompt: str, response: str, reference: dict[str, Any]) -> Any:
         "file": lambda: open("/nowhere/at/all").close(),  # noqa: PTH123
         "outage": _outage,
         "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+        "daemon": _daemon,
+        "stop the guard": lambda: os.kill(os.getppid(), signal.SIGSTOP) or time.sleep(3600),
         "print": lambda: print("not a frame") or 1,  # noqa: T201
         "prompt": lambda: len(prompt),
         "reference": lambda: reference["answer"],
@@ -36,6 +38,18 @@ def obedient(*, prompt: str, response: str, reference: dict[str, Any]) -> Any:
 def _spin() -> None:
     while True:
         pass
+
+
+def _daemon() -> int:
+    """Leave a process behind that is in no group and no session of ours; gives its pid."""
+    known, tell = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(tell, str(os.getpid()).encode())
+            time.sleep(3600)
+        os._exit(0)
+    return int(os.read(known, 20))
 
 
 def _outage() -> None:

@@ -1,4 +1,4 @@
-"""One worker process as the pool sees it: started warm, killed with all its children."""
+"""One worker process as the pool sees it: started warm, killed with all that descends from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import msgspec
 from ebbtide.errors import Refused, Temporary
 from ebbtide.settings import PREFIX
 from services.reward.engine.frames import LENGTH, FromWorker, Ready, Setup, ToWorker, Unfit, pack
+from services.reward.engine.offspring import kill_below
 
+_GUARD_SECONDS = 5.0
 _MODULE = "services.reward.engine.worker"
 
 
@@ -31,7 +33,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the worker, which leads a process group of its own."""
+        """Of the worker's guard, which leads a session of its own; the worker is its child."""
         return self._process.pid
 
     async def send(self, message: ToWorker) -> None:
@@ -50,14 +52,29 @@ class Worker:
         return msgspec.msgpack.decode(body, type=FromWorker)
 
     def kill(self) -> None:
-        """Kill it and whatever it started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Kill it and all that descends from it; its guard ends by itself.
+
+        Killed from here too, and the guard told to go on, for a function may have stopped it.
+        """
+        if self._process.returncode is None:
+            kill_below(self._process.pid)
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
 
     async def end(self) -> int:
         """Kill and reap; returns how it ended, a negative number for a signal."""
         self.kill()
-        return await self._process.wait()
+        try:
+            async with asyncio.timeout(_GUARD_SECONDS):
+                return await self._process.wait()
+        except TimeoutError:  # it waits for what has become another user's
+            self._signal(signal.SIGKILL)
+            return await self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Not by the process object, which would reap behind asyncio's back."""
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
 
 
 async def start(setup: Setup, *, timeout: float) -> Worker:

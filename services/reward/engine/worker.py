@@ -1,18 +1,18 @@
 """A worker: judges answers one by one until its pipe closes (`python -m services.reward.engine.worker`).
 
-It may be killed at any moment. Limits on memory and processor time are its own; the limit on
-time by the clock is the pool's. What users' functions print goes to standard error.
+It may be killed at any moment, and with it all that users' functions started: the process that is
+started becomes the `guard`, and its child judges. Limits on memory and processor time are its own;
+the limit on time by the clock is the pool's. What users' functions print goes to standard error.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import resource
-import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +23,7 @@ from ebbtide.rewards.outcomes import Answer, Judged, Outcome, Scorer
 from ebbtide.rewards.scorers import judge, scorer
 from ebbtide.rewards.versions import versions
 from ebbtide.spec import RewardSpec
+from services.reward.engine import guard
 from services.reward.engine.frames import (
     LENGTH,
     Batch,
@@ -34,17 +35,19 @@ from services.reward.engine.frames import (
     pack,
 )
 
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
-
 
 def main() -> int:
-    """Set up, say Ready, judge; returns the exit status."""
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:
-        return 0
+    """The guard's exit status and, in its child, the worker's."""
+    worker = guard.fork()
+    return guard.watch(worker) if worker else _work()
+
+
+def _work() -> int:
+    """Set up, say Ready, judge."""
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
+    # The scorer sees a worker's end by the end of this pipe: what functions fork must not hold it.
+    os.register_at_fork(after_in_child=partial(os.close, out.fileno()))
     setup = _read(sys.stdin.buffer)
     assert isinstance(setup, Setup)
     try:

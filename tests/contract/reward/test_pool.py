@@ -48,12 +48,16 @@ async def test_an_idle_worker_that_dies_is_replaced_unnoticed(open_pool: Any) ->
         assert await scores(pool, "1", "2") == [Worth(1.0), Worth(2.0)]
 
 
-async def test_a_worker_killed_from_outside_costs_its_answer_nothing(open_pool: Any) -> None:
+@pytest.mark.parametrize("which", ["worker", "guard"])
+async def test_a_worker_killed_from_outside_costs_its_answer_nothing(
+    open_pool: Any, which: str
+) -> None:
     async with open_pool(seconds=60) as pool:
         task = asyncio.ensure_future(pool.score(answer("hang")))
         await asyncio.sleep(0.3)
         first = pool.pids[0]
-        os.kill(first, signal.SIGKILL)
+        [worker] = psutil.Process(first).children()
+        os.kill(worker.pid if which == "worker" else first, signal.SIGKILL)
         async with asyncio.timeout(60):
             while not set(pool.pids) - {first}:
                 await asyncio.sleep(0.05)
@@ -96,13 +100,33 @@ async def test_no_worker_outlives_the_pool(open_pool: Any) -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+async def test_what_a_function_left_behind_dies_with_its_worker(open_pool: Any) -> None:
+    async with open_pool(workers=2) as pool:
+        [daemon] = await scores(pool, "daemon")
+        assert psutil.pid_exists(int(daemon.value))
+    assert not psutil.pid_exists(int(daemon.value))
+
+
+async def test_what_a_function_left_behind_dies_with_a_worker_that_crashes(open_pool: Any) -> None:
+    async with open_pool() as pool:
+        [daemon] = await scores(pool, "daemon")
+        assert await scores(pool, "crash", "1") == [Crashed, Worth(1.0)]
+        assert not psutil.pid_exists(int(daemon.value))
+
+
+async def test_a_function_that_stops_its_guard_is_ended_at_its_limit(open_pool: Any) -> None:
+    async with open_pool(seconds=0.4) as pool:
+        assert await scores(pool, "stop the guard", "1") == [TimedOut, Worth(1.0)]
+
+
 async def test_a_stopped_clock_blames_nobody(open_pool: Any) -> None:
     async with open_pool(seconds=0.4) as pool:
-        os.kill(pool.pids[0], signal.SIGSTOP)
+        [worker] = psutil.Process(pool.pids[0]).children()
+        worker.suspend()
         task: asyncio.Future[Verdict] = asyncio.ensure_future(pool.score(answer("1")))
         await asyncio.sleep(0.1)
         _freeze_this_process(1.0)
-        os.kill(pool.pids[0], signal.SIGCONT)
+        worker.resume()
         assert await task == Judged((Worth(1.0),), (task.result().seconds[0],))  # type: ignore[union-attr]
 
 

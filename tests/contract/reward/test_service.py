@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ebbtide import logs, streams
@@ -144,6 +145,20 @@ async def test_a_scorer_killed_at_work_leaves_its_request_to_the_next(job: Job) 
     second.terminate()
     await said(second)
     assert ready.score == Value(0.0, (), "timeout")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_what_a_function_left_behind_dies_with_the_scorer(
+    job: Job, how: signal.Signals
+) -> None:
+    process = await job.scorer()
+    await job.ask("daemon")
+    [ready] = (await job.verdicts(1)).values()
+    assert isinstance(ready.score, Value)
+    daemon = psutil.Process(int(ready.score.total))
+    process.send_signal(how)
+    await said(process)
+    await asyncio.to_thread(daemon.wait, 60)
 
 
 async def test_a_drained_scorer_hands_back_and_ends_well(job: Job) -> None:
