@@ -14,6 +14,7 @@ from ebbtide.api import EventList
 from ebbtide.errors import NotFound
 from ebbtide.ports import Resource
 from services.gateway.app.documents import add, also_stream, answers
+from services.gateway.app.endings import ending
 from services.gateway.app.parts import JobName, Parts
 from services.gateway.app.sse import EventStream, Streams, wants_stream
 from services.gateway.core import feed, listing
@@ -83,7 +84,8 @@ class EventRoutes:
             moved, version = job.metadata.resource_version != version, job.metadata.resource_version
             async for event, cursor in self._news(job, seen):
                 if moved and cursor.ended:  # the job as it ended comes before the end
-                    yield _frame(feed.progress_event(job, seen))
+                    state = await ending(job, blobs=self._parts.blobs)
+                    yield _frame(feed.progress_event(job, seen, state))
                 seen = cursor
                 yield _frame(event)
             if moved and not seen.ended:
@@ -111,7 +113,7 @@ class EventRoutes:
             event, seen = feed.step_event(report, number, seen)
             yield event, seen
         if state_of(job).terminal:
-            yield feed.end_event(state_of(job), seen)
+            yield feed.end_event(await ending(job, blobs=self._parts.blobs), seen)
 
     async def _notes(self, job: Resource) -> list[Resource]:
         of_job = {labels.JOB: job.metadata.name}

@@ -17,6 +17,7 @@ from ebbtide.spec import RLHFJob
 from ebbtide.spec.check import Fault, Invalid
 from services.gateway.app.bodies import read_document
 from services.gateway.app.documents import DOCUMENT_BODY, add, answers
+from services.gateway.app.endings import ending
 from services.gateway.app.parts import KIND, IfMatch, JobName, Parts, job_response, tenant
 from services.gateway.app.preflight import Findings
 from services.gateway.core import changes, listing, preconditions, submit
@@ -161,7 +162,7 @@ class JobRoutes:
         version = job.metadata.resource_version
         if preconditions.unchanged(if_none_match, version):
             return Response(status_code=304, headers={"ETag": preconditions.etag(version)})
-        return job_response(job)
+        return job_response(job, state=await ending(job, blobs=self._parts.blobs))
 
     async def cancel_job(self, name: JobName, if_match: IfMatch = None) -> Response:
         """Ask for the end of the job; it drains, then shows the state Cancelled."""

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from ebbtide.ports import Blobs, Clock, Cluster, Resource
 from ebbtide.spec import NAME_PATTERN
 from services.gateway.core.preconditions import etag
+from services.gateway.core.state import State
 from services.gateway.core.views import job_view
 from services.gateway.settings import GatewaySettings
 
@@ -46,7 +47,7 @@ def tenant(request: Request) -> str:
     return found
 
 
-def job_response(job: Resource, *, status: int = 200) -> Response:
-    """The job with its ETag."""
+def job_response(job: Resource, *, status: int = 200, state: State | None = None) -> Response:
+    """The job with its ETag; `state` where more is known of it than the object says."""
     headers = {"ETag": etag(job.metadata.resource_version)}
-    return JSONResponse(job_view(job), status_code=status, headers=headers)
+    return JSONResponse(job_view(job, state), status_code=status, headers=headers)

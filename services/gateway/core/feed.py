@@ -75,9 +75,9 @@ def step_event(report: Mapping[str, Any], number: int, seen: Seen) -> Told:
     return _event("step", seen, message=words, data=dict(report)), seen
 
 
-def progress_event(job: Resource, seen: Seen) -> dict[str, Any]:
+def progress_event(job: Resource, seen: Seen, state: State | None = None) -> dict[str, Any]:
     """The job as it is now; not kept, so it carries the cursor of what was before it."""
-    state = state_of(job)
+    state = state or state_of(job)
     data = {"state": state.name, "status": dict(job.status)}
     return _event("progress", seen, reason=state.reason, message=state.message, data=data)
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from ebbtide.ports import Resource
-from services.gateway.core.state import state_of
+from services.gateway.core.state import State, state_of
 
 
-def job_view(resource: Resource) -> dict[str, Any]:
+def job_view(resource: Resource, state: State | None = None) -> dict[str, Any]:
     """The stored object with its state, reason and message (ebbtide.api.Job)."""
-    state = state_of(resource)
+    state = state or state_of(resource)
     values: dict[str, Any] = msgspec.to_builtins(resource)
     return {
         **values,

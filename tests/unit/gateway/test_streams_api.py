@@ -59,6 +59,39 @@ async def test_events_tell_conditions_steps_and_the_end() -> None:
     assert found[-1]["data"] == {"state": "Complete"}
 
 
+async def put_scores(world: World, step: int, valued: int, **faults: int) -> None:
+    report = {
+        "step": step,
+        "samples": {"valued": valued + 2, "invalid": 0},
+        "evaluation": {"mean": 0.0, "samples": 2},
+        "rewards": {"mean": 0.0, "faults": faults},
+    }
+    await world.blobs.put(paths.step_report(UID, step), json.dumps(report).encode())
+
+
+async def messages(world: World) -> list[str]:
+    """Of the stream's last two events, and of the job itself."""
+    last = [data["message"] for _, data, _ in (await stream(world, "events"))[-2:]]
+    async with world.client() as api:
+        return [*last, (await api.get("/v1/jobs/demo")).json()["message"]]
+
+
+async def test_an_end_with_mostly_faulted_scores_says_so() -> None:
+    world = World()
+    await world.put_job(conditions=[condition("Complete", message="all steps are done")])
+    await put_scores(world, 0, 4, crash=3)
+    await put_scores(world, 1, 4, crash=1, memory=1)
+    words = "all steps are done; 5 of 8 scores of the last 2 steps were faults (crash 4, memory 1)"
+    assert await messages(world) == [words] * 3
+
+
+async def test_half_of_the_scores_may_be_faults_without_a_word() -> None:
+    world = World()
+    await world.put_job(conditions=[condition("Complete", message="all steps are done")])
+    await put_scores(world, 0, 4, crash=2)
+    assert await messages(world) == ["all steps are done"] * 3
+
+
 async def test_each_event_id_goes_on_right_behind_it() -> None:
     world = World()
     await world.put_job(
