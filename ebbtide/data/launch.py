@@ -13,6 +13,7 @@ from ebbtide.data.outcome import Outcome, Prepared, Rejected
 from ebbtide.errors import DeadlineExceeded, Permanent, Refused, Temporary
 from ebbtide.exits import EXIT_TEMPORARY
 
+_LONGEST_LINE = 1 << 20
 _MODULE = ("-m", "ebbtide.data.prepare")
 
 
@@ -25,7 +26,14 @@ async def prepare(
     input, DeadlineExceeded, Temporary or Permanent else. Cancelling ends the process too.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *_MODULE, "--blobs", blobs_url, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        sys.executable,
+        *_MODULE,
+        "--blobs",
+        blobs_url,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=_LONGEST_LINE,
     )
     try:
         async with asyncio.timeout(timeout):
@@ -62,5 +70,6 @@ def _judge(answer: bytes, status: int, last: str) -> Prepared:
         if isinstance(outcome, Rejected):
             raise Refused(outcome.detail, field=outcome.field)
         return outcome
-    detail = f"preparing the data failed with status {status}: {last}"
+    how = f"was killed by signal {-status}" if status < 0 else f"failed with status {status}"
+    detail = f"preparing the data {how}: {last.removeprefix('error: ')}"
     raise Temporary(detail) if status == EXIT_TEMPORARY else Permanent(detail)

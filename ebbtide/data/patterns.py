@@ -70,7 +70,11 @@ class _Budget:
 
     def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
         """What is in a folder; nothing for what is none, or may not be read, as shells do it."""
-        with suppress(OSError), os.scandir(folder) as found:
+        try:
+            found = os.scandir(folder)
+        except (OSError, ValueError):  # the latter: a NUL or half a character in its name
+            return
+        with suppress(OSError), found:
             for entry in found:
                 self._left -= 1
                 if self._left < 0:

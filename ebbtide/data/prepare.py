@@ -3,7 +3,8 @@
 A process of its own, since transformers is heavy and a service that plans must stay light.
 Reads a job's spec (JSON) from standard input; writes one `outcome.Outcome` (JSON) to standard
 output and progress to standard error. Exit status 2: the job or its data are at fault, with one
-line that says how. The result is named by its content, so a second job finds the first's.
+line that says how. Whatever else goes wrong ends with one line too, with the traceback in one line
+before it. The result is named by its content, so a second job finds the first's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import itertools
 import os
 import sys
+import traceback
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, TextIO
 
@@ -32,6 +34,9 @@ from ebbtide.spec import FileSource, RLHFJobSpec, Source
 from ebbtide.wire import DatasetIndex, PromptRow, Ref, decode, digest, encode
 
 _FORMAT = 1
+_DETAIL = 2000
+_TRACE = 16_000
+"""Characters; names of fields and messages of libraries may be of any length."""
 
 
 async def prepare(spec: RLHFJobSpec, *, blobs: Blobs, progress: TextIO) -> Prepared:
@@ -157,7 +162,14 @@ async def _answer(blobs_url: str, spec_json: bytes) -> Outcome:
         field = "/spec/" + "/".join(str(part) for part in first["loc"])
         return Rejected(first["msg"], field)
     except Refused as refused:
-        return Rejected(refused.detail, refused.field)
+        return Rejected(refused.detail[:_DETAIL], refused.field)
+
+
+def _confess(error: Exception) -> None:
+    """A bug of ours: the traceback as one line for the log, then the line that people get to see."""
+    trace = repr("".join(traceback.format_exception(error))[-_TRACE:])
+    said = traceback.format_exception_only(error)[-1].strip().partition("\n")[0][:_DETAIL]
+    sys.stderr.write(f"trace: {trace}\nerror: {said}\n")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -172,6 +184,9 @@ def main(argv: Sequence[str]) -> int:
     except EbbtideError as error:
         sys.stderr.write(f"error: {error}\n")
         return exits.EXIT_TEMPORARY if isinstance(error, Temporary) else exits.EXIT_PERMANENT
+    except Exception as error:  # noqa: BLE001 - the one place that turns a bug into a line
+        _confess(error)
+        return exits.EXIT_BUG
     with os.fdopen(answers, "wb") as out:
         out.write(msgspec.json.encode(outcome) + b"\n")
     if isinstance(outcome, Prepared):

@@ -65,6 +65,8 @@ class Sieve:
             reference = to_json(rest)
         except TypeError as error:
             raise Refused(f"{row.place}: {error}") from None
+        except RecursionError:
+            raise Refused(f"{row.place} is nested too deeply") from None
         return PromptRow(
             prompt_id=row.place,
             tokens=pack_ints(found.prompt),

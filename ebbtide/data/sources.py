@@ -5,9 +5,12 @@ Who uses it: `prepare`, in its own process. Libraries are imported where a sourc
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,17 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ebbtide import gym
-from ebbtide.data import patterns
+from ebbtide.data import jsonl, patterns
 from ebbtide.errors import Refused
 from ebbtide.spec import FileSource, ReasoningGymSource, Source
+
+_NUMBERED = Iterator[tuple[int, Mapping[str, Any]]]
+"""Rows with their numbers from 1: of the line in a text file, else of the row."""
+
+_UNREADABLE = frozenset(
+    {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
+"""What a name or its rights are to blame for; a disk that fails is not the job's fault."""
 
 
 class RawRow(msgspec.Struct, frozen=True):
@@ -34,7 +45,7 @@ def read(source: Source) -> Iterator[RawRow]:
     """All rows, in the source's order; raises Refused at the first that cannot be read."""
     if isinstance(source, ReasoningGymSource):
         return _generate(source)
-    readers: dict[str, Callable[[FileSource, Path], Iterator[Mapping[str, Any]]]] = {
+    readers: dict[str, Callable[[FileSource, Path], _NUMBERED]] = {
         "jsonl": _jsonl,
         "parquet": _parquet,
         "hf": _hf,
@@ -43,16 +54,18 @@ def read(source: Source) -> Iterator[RawRow]:
 
 
 def content(source: Source) -> dict[str, Any]:
-    """What fixes the rows, as JSON: digests of files, or the generator's name and version."""
+    """What fixes the rows, as JSON: digests of files, or the generator's name and version.
+
+    Raises Refused for a file that may not be read.
+    """
     named = source.model_dump(mode="json", exclude={"uri"})
     if isinstance(source, ReasoningGymSource):
         return {**named, "version": version("reasoning-gym")}
     files = _files(source)
     names = _names(files)
-    return {
-        **named,
-        "files": [[name, _digest(path)] for name, path in zip(names, files, strict=True)],
-    }
+    with _readable(source):
+        digests = [[name, _digest(path)] for name, path in zip(names, files, strict=True)]
+    return {**named, "files": digests}
 
 
 def local_path(uri: str) -> Path:
@@ -67,11 +80,11 @@ def local_path(uri: str) -> Path:
 
 
 def _file_rows(
-    source: FileSource, reader: Callable[[FileSource, Path], Iterator[Mapping[str, Any]]]
+    source: FileSource, reader: Callable[[FileSource, Path], _NUMBERED]
 ) -> Iterator[RawRow]:
     paths = [local_path(source.uri)] if source.type == "hf" else _files(source)
     for name, path in zip(_names(paths), paths, strict=True):
-        for number, fields in enumerate(reader(source, path), start=1):
+        for number, fields in reader(source, path):
             task = fields.get("task")
             yield RawRow(
                 place=f"{name}:{number}",
@@ -100,29 +113,37 @@ def _names(paths: Sequence[Path]) -> list[str]:
         depth += 1
 
 
-def _jsonl(_: FileSource, path: Path) -> Iterator[Mapping[str, Any]]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield msgspec.json.decode(line, type=dict[str, Any])
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                detail = f"{path.name}:{number} is not a JSON object: {error}"
-                raise Refused(detail, field="uri") from None
+@contextmanager
+def _readable(source: FileSource) -> Iterator[None]:
+    """Refuse what `source` names but nobody, or not we, can open."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNREADABLE:
+            raise
+        raise Refused(f"cannot read {source.uri}: {error.strerror}", field="uri") from None
 
 
-def _parquet(_: FileSource, path: Path) -> Iterator[Mapping[str, Any]]:
+def _jsonl(source: FileSource, path: Path) -> _NUMBERED:
+    with _readable(source), path.open("rb") as file:
+        for number, line in jsonl.filled(file):
+            yield number, jsonl.row(line, place=f"{path.name}:{number}")
+
+
+def _parquet(source: FileSource, path: Path) -> _NUMBERED:
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
 
+    number = itertools.count(1)
     try:
-        with parquet.ParquetFile(path) as file:
+        with _readable(source), parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=1024):
-                yield from batch.to_pylist()
+                yield from ((next(number), row) for row in batch.to_pylist())
     except pa.ArrowException as error:
         raise Refused(f"{path.name} is not a Parquet file: {_line(error)}", field="uri") from None
 
 
-def _hf(source: FileSource, path: Path) -> Iterator[Mapping[str, Any]]:
+def _hf(source: FileSource, path: Path) -> _NUMBERED:
     import datasets  # noqa: PLC0415
 
     try:
@@ -131,13 +152,13 @@ def _hf(source: FileSource, path: Path) -> Iterator[Mapping[str, Any]]:
         detail = f"{source.uri} is no folder of datasets.save_to_disk: {_line(error)}"
         raise Refused(detail, field="uri") from None
     if not isinstance(loaded, datasets.DatasetDict):
-        return iter(loaded)
+        return enumerate(loaded, start=1)
     if source.split not in loaded:
         have = ", ".join(sorted(loaded))
         raise Refused(
             f"split {source.split!r} is not in {source.uri}: it has {have}", field="split"
         )
-    return iter(loaded[source.split])
+    return enumerate(loaded[source.split], start=1)
 
 
 # --- generators -------------------------------------------------------------------------------

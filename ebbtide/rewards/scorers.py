@@ -40,7 +40,7 @@ def judge(scorers: tuple[Scorer, ...], answer: Answer) -> tuple[Outcome, ...]:
     """What each scorer says, in order; a reference that is no JSON object is unusable to all."""
     try:
         reference = msgspec.json.decode(answer.reference, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return tuple(Unusable(f"the reference is not a JSON object: {error}") for _ in scorers)
     return tuple(score(answer, reference) for score in scorers)
 

@@ -43,12 +43,14 @@ def find(module: str) -> ModuleSpec | None:
 def _names(spec: ModuleSpec) -> set[str] | None:
     """Names that a module's source binds at its top level; None where there is no source."""
     source = Path(spec.origin) if spec.origin else None
-    if source is None or source.suffix != ".py" or source.stat().st_size > _MAX_SOURCE:
-        return None
     try:
+        if source is None or source.suffix != ".py" or source.stat().st_size > _MAX_SOURCE:
+            return None
         tree = ast.parse(source.read_bytes())
     except (SyntaxError, ValueError):
         return set()
+    except (OSError, RecursionError, MemoryError):  # what the parser raises for deep nesting
+        return None
     return {name for node in tree.body for name in _bound(node)}
 
 

@@ -6,7 +6,6 @@ submission was a remote code execution elsewhere: kubernetes-platforms 4.7, thre
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,14 +13,17 @@ from typing import Any
 
 import msgspec
 
+from ebbtide.data import jsonl
 from ebbtide.data.patterns import matching
 from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
-from ebbtide.spec import FileSource, FunctionReward, ReasoningGymSource, RLHFJob
+from ebbtide.spec import FileSource, FunctionReward, ModelSpec, ReasoningGymSource, RLHFJob
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
+from services.gateway.app.words import template_fault, unknown
 
 _MAX_LINE = 1 << 22
+_MAX_WORDS = 500
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -34,36 +36,62 @@ class Findings(msgspec.Struct, frozen=True):
 
 def look(job: RLHFJob, *, paths: bool) -> Findings:
     """Findings of `job`; `paths` is off where this process does not see the learner's files."""
-    faults = [*_rewards(job), *_tasks(job)]
+    faults = [*_rewards(job), *_tasks(job), *_template(job)]
     if paths:
         faults += [*_model(job), *_data(job)]
     return Findings(tuple(faults), tuple(_warnings(job, paths=paths)))
 
 
+def _looked(pointer: str, faults: Iterator[Fault]) -> Iterator[Fault]:
+    """`faults`, and that the place cannot be looked at where the system or its name forbids it."""
+    try:
+        yield from faults
+    except Refused as error:
+        yield Fault(pointer, error.detail)
+    except OSError as error:
+        yield Fault(pointer, f"cannot be looked at: {error.strerror}")
+    except ValueError as error:  # a NUL in the name, or what is no URI
+        yield Fault(pointer, f"cannot be looked at: {error}")
+
+
+def _template(job: RLHFJob) -> Iterator[Fault]:
+    template = job.spec.model.chat_template
+    if template is not None and (why := template_fault(template)):
+        yield Fault("/spec/model/chatTemplate", why)
+
+
 def _model(job: RLHFJob) -> Iterator[Fault]:
     model = job.spec.model
+    yield from _looked("/spec/model/uri", _model_folder(model))
+    if model.tokenizer_uri:
+        pointer = "/spec/model/tokenizerUri"
+        yield from _looked(pointer, _tokenizer_folder(model, pointer))
+
+
+def _model_folder(model: ModelSpec) -> Iterator[Fault]:
     pointer = "/spec/model/uri"
     folder = _path(model.uri)
-    if isinstance(folder, str):
-        yield Fault(pointer, folder)
-    elif not folder.is_dir():
+    if not folder.is_dir():
         yield Fault(pointer, f"there is no folder {folder}")
-    elif not (folder / "config.json").is_file():
+        return
+    if not (folder / "config.json").is_file():
         yield Fault(pointer, f"{folder} has no config.json: it is not a Hugging Face model folder")
     elif not any(folder.glob("*.safetensors")):
         yield Fault(pointer, f"{folder} has no *.safetensors file")
-    yield from _tokenizer(job)
+    if not model.tokenizer_uri:
+        yield from _tokenizer_folder(model, pointer)
 
 
-def _tokenizer(job: RLHFJob) -> Iterator[Fault]:
-    model = job.spec.model
-    pointer = "/spec/model/tokenizerUri" if model.tokenizer_uri else "/spec/model/uri"
+def _tokenizer_folder(model: ModelSpec, pointer: str) -> Iterator[Fault]:
     folder = _path(model.tokenizer_uri or model.uri)
-    if isinstance(folder, Path) and folder.is_dir():
-        if not any((folder / name).is_file() for name in _TOKENIZERS):
-            yield Fault(pointer, f"{folder} has no tokenizer.json")
-    elif model.tokenizer_uri:
-        yield Fault(pointer, f"there is no folder {model.tokenizer_uri}")
+    if not folder.is_dir():
+        yield Fault(pointer, f"there is no folder {folder}")
+    elif not any((folder / name).is_file() for name in _TOKENIZERS):
+        yield Fault(pointer, f"{folder} has no tokenizer.json")
+    else:
+        for n, token in unknown(model.stop_tokens, folder):
+            detail = f"{token!r} is not one token of the tokenizer"
+            yield Fault(f"/spec/model/stopTokens/{n}", detail)
 
 
 def _data(job: RLHFJob) -> Iterator[Fault]:
@@ -71,24 +99,18 @@ def _data(job: RLHFJob) -> Iterator[Fault]:
         source = getattr(job.spec.dataset, name)
         if isinstance(source, FileSource):
             imitates = job.spec.algorithm.type == "sft" and name == "train"
-            yield from _files(source, f"/spec/dataset/{name}", imitates=imitates)
+            pointer = f"/spec/dataset/{name}"
+            yield from _looked(f"{pointer}/uri", _files(source, pointer, imitates=imitates))
 
 
 def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Fault]:
     path = _path(source.uri)
-    if isinstance(path, str):
-        yield Fault(f"{pointer}/uri", path)
-        return
     if source.type == "hf":
         if not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
             detail = f"{path} is no folder written by datasets.save_to_disk"
             yield Fault(f"{pointer}/uri", detail)
         return
-    try:
-        found = matching(path)
-    except Refused as error:
-        yield Fault(f"{pointer}/uri", error.detail)
-        return
+    found = matching(path)
     if not found:
         yield Fault(f"{pointer}/uri", f"no file matches {path}")
     elif not any(file.stat().st_size for file in found):
@@ -110,28 +132,25 @@ def _parquet(found: list[Path], pointer: str) -> Iterator[Fault]:
 
 def _jsonl(found: list[Path], pointer: str, fields: list[str]) -> Iterator[Fault]:
     row = _first_row(found)
-    if isinstance(row, str):
-        yield Fault(f"{pointer}/uri", row)
-        return
     # TRL's conversation rows carry `messages` instead of prompt and completion.
-    missing = [field for field in fields if field not in row and "messages" not in row]
+    if row is None or "messages" in row:
+        return
+    missing = [field for field in fields if field not in row]
     if missing:
-        have = ", ".join(sorted(row)[:20])
+        have = ", ".join(sorted(row)[:20])[:_MAX_WORDS]
         yield Fault(pointer, f"the first row has no field {missing[0]!r}; it has {have}")
 
 
-def _first_row(found: list[Path]) -> dict[str, Any] | str:
+def _first_row(found: list[Path]) -> dict[str, Any] | None:
+    """None if it is too long to be judged here; raises Refused if there is none."""
     for file in found:
         with file.open("rb") as opened:
-            line = opened.readline(_MAX_LINE).strip()
-        if not line:
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            return f"line 1 of {file} is not JSON"
-        return row if isinstance(row, dict) else f"line 1 of {file} is not a JSON object"
-    return "the files have no rows"
+            number, line = next(jsonl.filled(opened, most=_MAX_LINE), (0, b""))
+        if len(line) == _MAX_LINE:
+            return None
+        if line:
+            return jsonl.row(line, place=f"{file}:{number}")
+    raise Refused("the files have no rows")
 
 
 def _tasks(job: RLHFJob) -> Iterator[Fault]:
@@ -163,14 +182,12 @@ def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:
         yield Fault("/spec/dataset", "tasks are not checked here: reasoning-gym is not installed")
 
 
-def _path(uri: str) -> Path | str:
-    """The path that `uri` names, or what is wrong with it."""
-    try:
-        path = local_path(uri)
-    except (Refused, ValueError) as error:
-        return str(error)
+def _path(uri: str) -> Path:
+    """The path that `uri` names; raises Refused, or ValueError for what cannot be a URI."""
+    path = local_path(uri)
     if not path.is_absolute():
-        return f"{uri} is relative: give the whole path, services run in folders of their own"
+        detail = "give the whole path, services run in folders of their own"
+        raise Refused(f"{uri} is relative: {detail}")
     return path
 
 

@@ -12,7 +12,7 @@ from ebbtide.adapters.blobs import open_blobs
 from ebbtide.data import launch
 from ebbtide.data.outcome import Prepared
 from ebbtide.demo import tokenizer as demo
-from ebbtide.errors import DeadlineExceeded, Refused
+from ebbtide.errors import DeadlineExceeded, Permanent, Refused
 from ebbtide.wire import DatasetIndex, decode
 
 
@@ -60,6 +60,29 @@ async def test_bad_input_comes_back_as_a_refusal(
     with pytest.raises(Refused) as caught:
         await run(spec | {part: value}, tmp_path, [])
     assert caught.value.field == field
+
+
+async def test_a_row_nested_too_deeply_is_bad_data(spec: dict[str, Any], tmp_path: Path) -> None:
+    with (tmp_path / "rows.jsonl").open("a") as rows:
+        rows.write('{"prompt":"ab","x":' + "[" * 100_000 + "]" * 100_000 + "}\n")
+    with pytest.raises(Refused, match=r"rows\.jsonl:2 is nested too deeply") as caught:
+        await run(spec, tmp_path, [])
+    assert caught.value.field == "/spec/dataset/train/uri"
+
+
+async def test_an_unexpected_death_is_told_in_one_line(
+    spec: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "model" / "generation_config.json").mkdir()  # nobody thought of a folder there
+    said: list[str] = []
+    with pytest.raises(Permanent) as caught:
+        await run(spec, tmp_path, said)
+    told = str(caught.value)
+    assert told.startswith("preparing the data failed with status 1: IsADirectoryError")
+    assert "\n" not in told
+    [trace] = [line for line in said if "Traceback" in line]
+    assert trace.startswith("trace: ")
+    assert not any(line.lstrip().startswith("File ") for line in said)
 
 
 async def test_it_is_ended_at_its_deadline(spec: dict[str, Any], tmp_path: Path) -> None:

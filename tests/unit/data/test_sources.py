@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,38 @@ def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"prompt": "x"}\n' + line.encode("latin-1") + b"\n")
     with pytest.raises(Refused, match=r"a\.jsonl:2 is not a JSON object"):
         list(sources.read(jsonl(tmp_path / "a.jsonl")))
+
+
+DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+def test_a_row_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"prompt": "x"}\n' + DEEP + b"\n")
+    with pytest.raises(Refused, match=r"a\.jsonl:2 is nested too deeply"):
+        list(sources.read(jsonl(tmp_path / "a.jsonl")))
+
+
+def test_blank_lines_are_passed_over_and_counted(tmp_path: Path) -> None:
+    text = b'\xef\xbb\xbf\n{"prompt": "x"}\r\n\r\n  \n{"prompt": "y"}'
+    (tmp_path / "a.jsonl").write_bytes(text)
+    places = [row.place for row in sources.read(jsonl(tmp_path / "a.jsonl"))]
+    assert places == ["a.jsonl:2", "a.jsonl:5"]
+
+
+def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"prompt": "x"}\n')
+    [row] = sources.read(jsonl(tmp_path / "a.jsonl"))
+    assert row.fields == {"prompt": "x"}
+
+
+def test_a_file_that_may_not_be_read_is_refused_and_a_failing_disk_is_not() -> None:
+    with (
+        pytest.raises(Refused, match=r"cannot read /a\.jsonl: no"),
+        sources._readable(jsonl("/a.jsonl")),
+    ):
+        raise PermissionError(errno.EACCES, "no")
+    with pytest.raises(OSError, match="broken"), sources._readable(jsonl("/a.jsonl")):
+        raise OSError(errno.EIO, "broken")
 
 
 def test_content_follows_the_bytes_and_not_the_place(tmp_path: Path) -> None:

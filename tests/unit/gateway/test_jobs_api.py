@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,6 +158,31 @@ async def test_a_submission_is_looked_at_like_a_dry_run() -> None:
     (fault,) = answer.json()["errors"]
     assert fault["pointer"] == "/spec/dataset/train/task"
     assert "did you mean 'word_sequence_reversal'" in fault["detail"]
+
+
+LONG = "/" + "n" * 300
+
+
+@pytest.mark.parametrize(
+    ("spec", "pointer"),
+    [
+        ({"model": {"uri": LONG}}, "/spec/model/uri"),
+        ({"model": {"uri": "/tmp", "tokenizerUri": LONG}}, "/spec/model/tokenizerUri"),
+        ({"dataset": {"train": {"type": "hf", "uri": LONG}}}, "/spec/dataset/train/uri"),
+        ({"dataset": {"train": {"type": "jsonl", "uri": LONG}}}, "/spec/dataset/train/uri"),
+        ({"dataset": {"train": {"type": "jsonl", "uri": "DEEP"}}}, "/spec/dataset/train/uri"),
+    ],
+)
+async def test_places_and_rows_that_cannot_be_are_faults_of_the_document(
+    tmp_path: Path, spec: dict[str, Any], pointer: str
+) -> None:
+    (tmp_path / "deep.jsonl").write_text('{"x":' + "[" * 100_000 + "]" * 100_000 + "}")
+    text = json.dumps(a_job(**spec)).replace("DEEP", str(tmp_path / "deep.jsonl"))
+    async with World(check_paths=True).client() as api:
+        for path in ("/v1/jobs", "/v1/jobs:validate"):
+            answer = await api.post(path, json=json.loads(text), headers=key())
+            assert answer.status_code == 422
+            assert pointer in [fault["pointer"] for fault in answer.json()["errors"]]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import errno
+import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ebbtide.spec.check import check
+from ebbtide.spec.check import Fault, Invalid, check
+from services.gateway.app import preflight
 from services.gateway.app.modules import gym_tasks, unresolved
 from services.gateway.app.preflight import look
+from services.gateway.app.words import template_fault
 from tests.worlds.gateway import a_job
 
 
@@ -24,6 +31,9 @@ def model(folder: Path, *names: str) -> dict[str, Any]:
 
 
 WHOLE = ("config.json", "tokenizer.json", "model.safetensors")
+
+
+DEEP = b'{"x":' + b"[" * 100_000
 
 
 def files(folder: Path, kind: str, uri: str) -> dict[str, Any]:
@@ -66,8 +76,9 @@ def test_a_model_that_is_not_there(uri: str, words: str) -> None:
         (None, "/spec/dataset/train/uri", "no file matches"),
         (b"", "/spec/dataset/train/uri", "is empty"),
         (b"\n", "/spec/dataset/train/uri", "no rows"),
-        (b"{", "/spec/dataset/train/uri", "is not JSON"),
-        (b"[1]", "/spec/dataset/train/uri", "not a JSON object"),
+        (b"{", "/spec/dataset/train/uri", "rows.jsonl:1 is not a JSON object"),
+        (b"\n\n[1]", "/spec/dataset/train/uri", "rows.jsonl:3 is not a JSON object"),
+        pytest.param(DEEP, "/spec/dataset/train/uri", "rows.jsonl:1 is nested", id="deep"),
         (b'{"question": "x"}', "/spec/dataset/train", "no field 'prompt'; it has question"),
     ],
 )
@@ -83,6 +94,81 @@ def test_a_dataset_file_that_cannot_be_used(
 def test_a_dataset_that_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"prompt": "x"}\n')
     assert faults(a_job(**files(tmp_path, "jsonl", f"{tmp_path}/*.jsonl"))) == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'\n \n{"prompt": "x"}\n',
+        b'\xef\xbb\xbf{"prompt": "x"}\n',
+        b'{"x": "' + b"y" * (5 << 20) + b'", "prompt": "x"}\n',
+    ],
+    ids=["blank first line", "byte order mark", "long first row"],
+)
+def test_a_dataset_that_the_preparation_takes_is_taken(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    assert faults(a_job(**files(tmp_path, "jsonl", f"{tmp_path}/rows.jsonl"))) == {}
+
+
+PLACES = st.builds(
+    "{}{}".format,
+    st.sampled_from(["/", "file:///", "/tmp/*/", "file://", "//["]),
+    st.text(max_size=20) | st.sampled_from(["n" * 300, "a%00b", "a%00b/*", "x/" * 600, "[", "%"]),
+)
+
+
+@settings(deadline=None)
+@given(uri=PLACES, kind=st.sampled_from(["jsonl", "parquet", "hf"]))
+def test_no_place_breaks_the_look(uri: str, kind: str) -> None:
+    """Whatever a document may say (what the schema refuses comes no further)."""
+    both = {"uri": uri, "tokenizerUri": uri}
+    document = a_job(model=both, dataset={"train": {"type": kind, "uri": uri}})
+    try:
+        found = faults(document)
+    except Invalid:
+        return
+    assert "/spec/model/uri" in found
+
+
+LONG = "/" + "n" * 300
+NUL = "file:///tmp/a%00b"
+PATTERN_IN_NUL = f"{NUL}/*"
+
+
+@pytest.mark.parametrize("uri", [LONG, NUL])
+def test_a_model_in_a_place_that_cannot_be_is_a_fault(tmp_path: Path, uri: str) -> None:
+    whole = model(tmp_path, *WHOLE)["model"]
+    assert set(faults(a_job(model={"uri": uri}))) == {"/spec/model/uri"}
+    other = faults(a_job(model={**whole, "tokenizerUri": uri}))
+    assert set(other) == {"/spec/model/tokenizerUri"}
+
+
+@pytest.mark.parametrize("uri", [LONG, NUL, PATTERN_IN_NUL])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "hf"])
+def test_a_dataset_in_a_place_that_cannot_be_is_a_fault(
+    tmp_path: Path, kind: str, uri: str
+) -> None:
+    found = faults(a_job(**files(tmp_path, kind, uri)))
+    assert set(found) == {"/spec/dataset/train/uri"}
+
+
+def test_a_loop_of_links_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for document in (
+        a_job(model={"uri": f"{tmp_path}/loop"}),
+        a_job(**files(tmp_path, "jsonl", f"{tmp_path}/loop")),
+        a_job(**files(tmp_path, "hf", f"{tmp_path}/loop")),
+    ):
+        assert len(faults(document)) == 1
+
+
+def test_a_place_that_may_not_be_looked_at_is_a_fault() -> None:
+    def forbidden() -> Iterator[Fault]:
+        yield Fault("/other", "seen before")
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    found = [(fault.pointer, fault.detail) for fault in preflight._looked("/uri", forbidden())]
+    assert found[1:] == [("/uri", "cannot be looked at: Permission denied")]
 
 
 def test_a_pattern_that_walks_too_far_is_named(tmp_path: Path) -> None:
@@ -147,3 +233,43 @@ def test_looking_for_a_function_runs_nothing(
     assert unresolved("mine_x.rewards:nope") == "the module mine_x.rewards defines no nope"
     assert unresolved("mine_x.nope:score") == "there is no module mine_x.nope here"
     assert not any(name.startswith("mine_x") for name in sys.modules)
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% for m in messages %}", "cannot be parsed: Unexpected end"),
+        ("\n{{ messages", "(line 2)"),
+        ("{{ " + "(" * 5000 + " }}", "nested too deeply"),
+    ],
+    ids=["open block", "open expression", "deep"],
+)
+def test_a_chat_template_that_cannot_be_parsed(template: str, words: str) -> None:
+    document = a_job(model={"uri": "/models/tiny", "chatTemplate": template})
+    assert words in faults(document, paths=False)["/spec/model/chatTemplate"]
+
+
+def test_a_chat_template_may_use_what_transformers_adds_to_jinja() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}{% continue %}{% endif %}"
+        "{% generation %}{{ m.content | tojson }}{% endgeneration %}{% endfor %}"
+        "{{ raise_exception('no') }}{{ strftime_now('%d') }}"
+    )
+    assert template_fault(template) == ""
+
+
+@pytest.mark.parametrize("vocabulary", [{"a": 0, "<stop>": 1}, [["a", 0.0], ["<stop>", -1.5]]])
+def test_a_stop_token_must_be_one_of_the_tokenizers(tmp_path: Path, vocabulary: Any) -> None:
+    document = a_job(**model(tmp_path, *WHOLE))
+    known = {"model": {"type": "any", "vocab": vocabulary}, "added_tokens": [{"content": "<eot>"}]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(known))
+    (tmp_path / "tokenizer_config.json").write_text('{"extra": ["<other>"]}')
+    tokens = ["<stop>", "<eot>", "<other>", "</answer"]
+    document["spec"]["model"]["stopTokens"] = tokens
+    assert list(faults(document)) == ["/spec/model/stopTokens/3"]
+
+
+def test_stop_tokens_are_left_alone_where_the_tokenizer_cannot_be_read(tmp_path: Path) -> None:
+    document = a_job(**model(tmp_path, *WHOLE))
+    document["spec"]["model"]["stopTokens"] = ["<stop>"]
+    assert faults(document) == {}

@@ -48,6 +48,13 @@ def test_an_exception_without_words_is_still_the_verifiers() -> None:
     assert isinstance(score("", "ebbtide.testing.rewards:unspeakable"), Unusable)
 
 
+def test_a_reference_nested_too_deeply_is_unusable() -> None:
+    component = FunctionReward(type="function", name="f", entry_point=OBEDIENT)
+    deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    [outcome] = judge((scorer(component),), Answer("prompt", "1", deep, "t"))
+    assert isinstance(outcome, Unusable)
+
+
 @pytest.mark.parametrize(
     ("entry_point", "message"),
     [
