@@ -27,12 +27,17 @@ def obedient(*, prompt: str, response: str, reference: dict[str, Any]) -> Any:
         "outage": _outage,
         "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
         "daemon": _daemon,
-        "stop the guard": lambda: os.kill(os.getppid(), signal.SIGSTOP) or time.sleep(3600),
+        "stop the guard": _stop_the_guard,
         "print": lambda: print("not a frame") or 1,  # noqa: T201
         "prompt": lambda: len(prompt),
         "reference": lambda: reference["answer"],
     }
     return words[response]() if response in words else float(response)
+
+
+def _stop_the_guard() -> None:
+    os.kill(os.getppid(), signal.SIGSTOP)
+    time.sleep(3600)
 
 
 def _spin() -> None:
