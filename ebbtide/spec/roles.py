@@ -25,6 +25,9 @@ class LearnerSpec(RoleSpec):
         False, description="bfloat16 compute over float32 parameters, where the device has it."
     )
     threads: int = Field(1, ge=1, le=256, description="CPU threads per rank.")
+    share_prompts: bool = Field(
+        True, description="Compute a prompt once for its siblings, where the model allows it."
+    )
 
 
 class EmulationSpec(Model):

@@ -32,6 +32,7 @@ from services.learner.core.samples import (
     sample_of,
     supervised_sample,
 )
+from services.learner.core.sharing import pack
 from services.learner.core.slices import my_batches, updates_of
 from services.learner.engine.trainer import Work
 
@@ -39,10 +40,15 @@ READS_AT_ONCE = 64
 
 
 class Reader:
-    """Reads for one rank of `ranks`; keeps the dataset's last chunks, which steps share."""
+    """Reads for one rank of `ranks`; keeps the dataset's last chunks, which steps share.
 
-    def __init__(self, *, blobs: Blobs, spec: RLHFJobSpec, rank: int, ranks: int) -> None:
-        self._blobs = blobs
+    `shared_width`: hidden size of a model that reads siblings in shared rows, else 0.
+    """
+
+    def __init__(
+        self, *, blobs: Blobs, spec: RLHFJobSpec, rank: int, ranks: int, shared_width: int = 0
+    ) -> None:
+        self._blobs, self._shared_width = blobs, shared_width
         self._spec = spec
         self._rank = rank
         self._ranks = ranks
@@ -79,6 +85,8 @@ class Reader:
         bins: list[list[Sample]] = [[] for _ in range(max(1, manifest.microbatches))]
         for row, sample in zip(rows, samples, strict=True):
             bins[row.microbatch].append(sample)
+        if self._shared_width:
+            return [pack(rows, hidden=self._shared_width) for rows in bins]
         return [pad(rows) for rows in bins]
 
     async def _sample(self, row: Row, base: PolicyRef, weighting: Weighting) -> Sample:

@@ -34,7 +34,8 @@ class Sample:
     """One sequence.
 
     `chosen`: positions in `tokens` (ascending) that the policy chose; `logprobs`: what the
-    engine recorded for them; `weight`: factor of each token's loss.
+    engine recorded for them; `weight`: factor of each token's loss; `prompt`: length of the
+    prompt, which siblings may share (0: they may not).
     """
 
     tokens: Ints
@@ -42,6 +43,7 @@ class Sample:
     logprobs: Floats
     advantage: float
     weight: float
+    prompt: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class MicroBatch:
     `tokens` (rows, width), padded on the right. Over the N selected positions of all rows, in
     row order: `where` indexes the flattened (rows * width) hidden states that predict them,
     `targets` are the tokens there, `rollout` the engine's log-probabilities. Not `real`: a
-    dummy of weight 0 that keeps a rank in step and enters no metric.
+    dummy of weight 0 that keeps a rank in step and enters no metric. `branch` and `positions`
+    (rows, width) say how rows of several samples are read (`core.sharing`); None: each is one.
     """
 
     tokens: Ints
@@ -61,6 +64,8 @@ class MicroBatch:
     advantages: Floats
     weights: Floats
     real: bool = True
+    branch: Ints | None = None
+    positions: Ints | None = None
 
     @property
     def computed(self) -> int:
@@ -135,6 +140,7 @@ def sample_of(row: Row, rollout: Rollout, base: PolicyRef, weighting: Weighting)
         logprobs=logprobs[chosen].astype(np.float32),
         advantage=row.advantage,
         weight=weighting.of(row.n_tokens),
+        prompt=len(prompt),
     )
 
 

@@ -129,6 +129,8 @@ class Grpo:
         if frozen is None:
             return [None] * len(batches)
         return [
-            frozen.score(b.tokens, b.where, b.targets, temperature=self._temperature).logprobs
+            frozen.score(
+                b.tokens, b.where, b.targets, temperature=self._temperature, shared=b.shared
+            ).logprobs
             for b in batches
         ]

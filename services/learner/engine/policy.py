@@ -36,6 +36,29 @@ class Scored:
     entropy: torch.Tensor
 
 
+@dataclass(frozen=True)
+class Shared:
+    """How rows of several samples are read (`services.learner.core.sharing`).
+
+    `mask` (rows, 1, width, width): what each position may attend to. `positions` (rows, width).
+    """
+
+    mask: torch.Tensor
+    positions: torch.Tensor
+
+
+def tree_mask(branch: torch.Tensor) -> torch.Tensor:
+    """Each position sees the trunk and its own branch, up to itself; `branch` (rows, width).
+
+    Padding sees itself, because a softmax over nothing is not a number.
+    """
+    width = branch.shape[1]
+    own = branch[:, :, None] == branch[:, None, :]
+    seen = own | (branch[:, None, :] == 0)
+    causal = torch.ones(width, width, dtype=torch.bool, device=branch.device).tril()
+    return (seen & causal)[:, None]
+
+
 class Policy:
     """`module` is the transformers model, already sharded; `aliases` its tied names."""
 
@@ -54,10 +77,15 @@ class Policy:
         targets: torch.Tensor,
         *,
         temperature: float,
+        shared: Shared | None = None,
     ) -> Scored:
         """Score `targets` at the flattened positions `where` of `tokens` (rows, width)."""
         self._where = where
-        logits = self.module(input_ids=tokens, use_cache=False).logits[0].float() / temperature
+        read: dict[str, Any] = {}
+        if shared is not None:
+            read = {"attention_mask": shared.mask, "position_ids": shared.positions}
+        out = self.module(input_ids=tokens, use_cache=False, **read)
+        logits = out.logits[0].float() / temperature
         normaliser = torch.logsumexp(logits, dim=-1)
         chosen = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         return Scored(chosen - normaliser, _entropy(logits.detach(), normaliser.detach()))

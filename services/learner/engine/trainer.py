@@ -19,6 +19,7 @@ from services.learner.engine.optimiser import Optimiser
 from services.learner.engine.policy import Policy, load_policy
 from services.learner.engine.publishing import Content, collect
 from services.learner.engine.sft import Sft
+from services.learner.engine.trial import shared_width
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -45,8 +46,11 @@ class Trainer:
         optimiser: Optimiser,
         algorithm: Grpo | Sft,
         dtype: torch.dtype,
+        shared_width: int = 0,
     ) -> None:
         self.gang = gang
+        self.shared_width = shared_width
+        """Hidden size of a model that may read shared rows; 0: it may not."""
         self._policy = policy
         self._optimiser = optimiser
         self._algorithm = algorithm
@@ -104,7 +108,9 @@ def build_trainer(spec: RLHFJobSpec, gang: Gang, model: Path) -> Trainer:
             algorithm=spec.algorithm,
             training=spec.training,
         )
+    share = spec.learner.share_prompts and isinstance(spec.algorithm, GrpoSpec)
     return Trainer(
+        shared_width=shared_width(policy, gang.device, coarse=mixed) if share else 0,
         gang=gang,
         policy=policy,
         optimiser=optimiser,

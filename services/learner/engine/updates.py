@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from services.learner.core.samples import MicroBatch
-from services.learner.engine.policy import Policy, Scored
+from services.learner.engine.policy import Policy, Scored, Shared, tree_mask
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A MicroBatch as tensors on the device, same fields."""
+    """A MicroBatch as tensors on the device, same fields. `shared`: how shared rows are read."""
 
     tokens: torch.Tensor
     where: torch.Tensor
@@ -22,6 +22,7 @@ class Batch:
     advantages: torch.Tensor
     weights: torch.Tensor
     real: bool
+    shared: Shared | None = None
 
 
 def on_device(batch: MicroBatch, device: torch.device) -> Batch:
@@ -38,7 +39,15 @@ def on_device(batch: MicroBatch, device: torch.device) -> Batch:
         advantages=put(batch.advantages),
         weights=put(batch.weights),
         real=batch.real,
+        shared=_shared(batch, device),
     )
+
+
+def _shared(batch: MicroBatch, device: torch.device) -> Shared | None:
+    if batch.branch is None or batch.positions is None:
+        return None
+    branch, positions = (torch.as_tensor(a, device=device) for a in (batch.branch, batch.positions))
+    return Shared(tree_mask(branch), positions)
 
 
 def accumulate(
@@ -54,6 +63,12 @@ def accumulate(
     """
     for i, batch in enumerate(batches):
         with policy.accumulating(last=i == len(batches) - 1):
-            scored = policy.score(batch.tokens, batch.where, batch.targets, temperature=temperature)
+            scored = policy.score(
+                batch.tokens,
+                batch.where,
+                batch.targets,
+                temperature=temperature,
+                shared=batch.shared,
+            )
             # autograd's backward is untyped
             losses_of(i, scored).sum().backward()  # type: ignore[no-untyped-call]

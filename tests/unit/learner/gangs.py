@@ -92,6 +92,12 @@ def _full(tensor: Any) -> np.ndarray:
     return whole.clone().numpy()
 
 
+def close(a: dict[str, np.ndarray], b: dict[str, np.ndarray], limit: float = 1e-5) -> bool:
+    """Whether all parts agree, relative to the largest element of all."""
+    scale = max(float(np.abs(v).max()) for v in a.values())
+    return a.keys() == b.keys() and all(np.abs(a[k] - b[k]).max() <= limit * scale for k in a)
+
+
 def samples(
     n: int, *, seed: int = 0, aggregation: str = "token-mean", limit: int = 16
 ) -> list[Sample]:

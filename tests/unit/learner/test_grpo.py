@@ -12,14 +12,9 @@ from services.learner.core.samples import pad
 from services.learner.core.slices import my_batches
 from services.learner.engine.gang import Gang
 from services.learner.engine.sft import Sft
-from tests.unit.learner.gangs import Parts, lay, run_ranks, samples
+from tests.unit.learner.gangs import Parts, close, lay, run_ranks, samples
 
 AGGREGATIONS = ("token-mean", "sequence-mean", "dr-grpo")
-
-
-def close(a: dict[str, np.ndarray], b: dict[str, np.ndarray], limit: float = 1e-5) -> bool:
-    scale = max(float(np.abs(v).max()) for v in a.values())
-    return a.keys() == b.keys() and all(np.abs(a[k] - b[k]).max() <= limit * scale for k in a)
 
 
 def gradient_of(gang: Gang, model: Path, *, limit: int, aggregation: str) -> dict[str, np.ndarray]:

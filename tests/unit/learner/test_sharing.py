@@ -1,0 +1,133 @@
+"""Shared rows: the same numbers as alone, for fewer tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.learner.core.samples import MicroBatch, Sample, pad
+from services.learner.core.sharing import PADDING, pack, rows_of, tree
+from services.learner.engine.gang import Gang
+from services.learner.engine.trial import shared_width
+from services.learner.engine.updates import on_device
+from tests.unit.learner.gangs import VOCABULARY, Parts, close
+
+WIDE = 1 << 20
+"""A hidden size at which attention costs nothing beside tokens."""
+
+
+def group(prompt: int, answers: list[int], *, seed: int = 0) -> list[Sample]:
+    rng = np.random.default_rng(seed)
+    trunk = rng.integers(0, VOCABULARY, prompt)
+    total = sum(answers)
+    return [
+        Sample(
+            tokens=np.concatenate([trunk, rng.integers(0, VOCABULARY, n)]),
+            chosen=np.arange(prompt, prompt + n),
+            logprobs=np.full(n, -3.0, np.float32),
+            advantage=1.5 if i % 2 else -0.7,
+            weight=1.0 / total,
+            prompt=prompt,
+        )
+        for i, n in enumerate(answers)
+    ]
+
+
+GROUPS = st.lists(
+    st.tuples(st.integers(1, 9), st.lists(st.integers(1, 9), min_size=1, max_size=5)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(GROUPS, st.sampled_from([1, 8, WIDE]))
+def test_every_target_keeps_its_text_and_position(
+    sizes: list[tuple[int, list[int]]], hidden: int
+) -> None:
+    samples = [s for i, (p, answers) in enumerate(sizes) for s in group(p, answers, seed=i)]
+    batch, apart = pack(samples, hidden=hidden), pad(samples)
+    for name in ("targets", "rollout", "advantages", "weights"):
+        assert np.array_equal(getattr(batch, name), getattr(apart, name)), name
+    assert [seen(batch, int(w)) for w in batch.where] == [seen(apart, int(w)) for w in apart.where]
+
+
+def seen(batch: MicroBatch, where: int) -> list[tuple[int, int]]:
+    """(position, token) of all that the state at `where` attends to."""
+    row, column = divmod(where, batch.tokens.shape[1])
+    columns = np.arange(column + 1)
+    if batch.branch is None or batch.positions is None:
+        return [(int(c), int(batch.tokens[row, c])) for c in columns]
+    branch = batch.branch[row]
+    assert branch[column] != PADDING
+    mine = [c for c in columns if branch[c] in (0, branch[column])]
+    return [(int(batch.positions[row, c]), int(batch.tokens[row, c])) for c in mine]
+
+
+def test_siblings_share_while_that_is_cheaper() -> None:
+    samples = group(40, [5, 5, 300, 5])
+    assert [len(row) for row in rows_of(samples, hidden=WIDE)] == [4]
+    assert [len(row) for row in rows_of(samples, hidden=8)] == [2, 2]
+    assert tree(samples).tokens.size == 40 + 315
+
+
+def test_other_prompts_and_unknown_ones_are_not_shared() -> None:
+    one, other = group(6, [3, 4]), group(6, [3, 4], seed=1)
+    unknown = [replace(s, prompt=0) for s in one]
+    assert len(rows_of([one[0], other[0]], hidden=WIDE)) == 2
+    assert len(rows_of(unknown, hidden=WIDE)) == 2
+    assert pack(unknown, hidden=WIDE).branch is None
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.1])
+def test_shared_rows_give_the_gradient_of_rows_apart(gang: Gang, model: Path, kl: float) -> None:
+    samples = [*group(9, [3, 1, 7, 4]), *group(5, [2, 8], seed=1)]
+    old = torch.full((len(pad(samples).targets),), -3.5)
+    apart, shared = (Parts(gang, model, algorithm={"kl_coefficient": kl}) for _ in range(2))
+    losses = [
+        apart.grpo.gradient([pad(samples)], [old]),
+        shared.grpo.gradient([pack(samples, hidden=WIDE)], [old]),
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert close(apart.gradients(), shared.gradients())
+
+
+def test_a_model_that_reads_shared_rows_is_found_out(gang: Gang, model: Path) -> None:
+    policy = Parts(gang, model).policy
+    assert shared_width(policy, gang.device, coarse=False) == policy.module.config.hidden_size
+    policy.module.config.layer_types = ["sliding_attention"]
+    assert shared_width(policy, gang.device, coarse=False) == 0
+
+
+def test_a_model_that_reads_them_wrongly_is_found_out(
+    gang: Gang, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Parts(gang, model).policy
+    forward = policy.module.forward
+
+    def blind(
+        *, input_ids: Any, position_ids: Any = None, attention_mask: Any = None, **_: Any
+    ) -> Any:
+        return forward(input_ids=input_ids, use_cache=False)
+
+    monkeypatch.setattr(policy.module, "forward", blind)
+    assert shared_width(policy, gang.device, coarse=False) == 0
+
+
+def test_padding_of_shared_rows_is_finite(gang: Gang, model: Path) -> None:
+    policy = Parts(gang, model).policy
+    batch = on_device(pack([*group(9, [3, 4]), *group(2, [1], seed=1)], hidden=WIDE), gang.device)
+    assert batch.shared is not None
+    policy._where = torch.arange(batch.tokens.numel())
+    out = policy.module(
+        input_ids=batch.tokens,
+        attention_mask=batch.shared.mask,
+        position_ids=batch.shared.positions,
+    )
+    assert torch.isfinite(out.logits).all()
