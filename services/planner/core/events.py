@@ -12,6 +12,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
     prompt_id: str
     n_tokens: int
+    task: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True):

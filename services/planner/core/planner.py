@@ -103,6 +103,11 @@ class Planner:
         return self._pen.taken()
 
     @property
+    def book(self) -> Book:
+        """What the ledger says so far; for looking only."""
+        return self._pen.book
+
+    @property
     def progress_at(self) -> float | None:
         """When the job last got further; None: not since this planner began."""
         return self._pen.progress_at

@@ -104,6 +104,7 @@ def _train_groups(work: Grpo, asked: LoadPrompts, loaded: PromptsLoaded) -> list
             temperature=work.temperature,
             max_new_tokens=work.max_new_tokens,
             prompt_tokens=prompt.n_tokens,
+            task=prompt.task,
         )
         for n, (ref, prompt) in enumerate(zip(asked.train, loaded.train, strict=True))
     ]
@@ -123,6 +124,7 @@ def _eval_groups(work: Grpo, asked: LoadPrompts, loaded: PromptsLoaded) -> list[
             temperature=work.evaluation.temperature,
             max_new_tokens=work.max_new_tokens,
             prompt_tokens=prompt.n_tokens,
+            task=prompt.task,
         )
         for n, (ref, prompt) in enumerate(zip(asked.eval, loaded.eval, strict=True), start=first)
     ]

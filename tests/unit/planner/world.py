@@ -53,6 +53,7 @@ from services.planner.core.events import (
     Replied,
     Tick,
 )
+from services.planner.core.lengths import Lengths, make_lengths
 from services.planner.core.planner import Planner
 from tests.checker.evidence import Evidence, Settled
 from tests.unit.planner.builders import UID
@@ -160,10 +161,16 @@ class World:
             job_uid=UID,
             rows_per_step=_rows(work),
             threshold=judged.threshold if judged else 1.0,
+            lengths=self._lengths(),
         )
         for record in self.records:
             book.apply(record)
         return book
+
+    def _lengths(self) -> Lengths:
+        steering, work = self.config.steering, self.config.work
+        limit = work.max_new_tokens if isinstance(work, Grpo) else 1
+        return make_lengths(steering.prediction, limit=limit, window=steering.window)
 
     # --- what a planner hears and does ------------------------------------------------------------
 
