@@ -43,6 +43,7 @@ from services.planner.core.events import (
 )
 from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
+from services.planner.core.layout import Layout
 from services.planner.core.pen import Pen
 from services.planner.core.progress import Standing, cost_status, policy_status, standing
 from services.planner.core.samples import OpenStep
@@ -72,6 +73,9 @@ class Planner:
             pen=pen, handouts=self._handouts, scoring=self._scoring, meter=self._meter
         )
         self._training = Training(pen=pen, config=config, data=data)
+        self._layout = (
+            Layout(pen=pen, config=config, work=grpo, handouts=self._handouts) if grpo else None
+        )
         self._course = Course(
             pen=pen,
             config=config,
@@ -81,6 +85,7 @@ class Planner:
             scoring=self._scoring,
             training=self._training,
             meter=self._meter,
+            layout=self._layout,
         )
         self._pod = pod
         self._course.begin()
@@ -185,6 +190,8 @@ class Planner:
         if sighting is None:
             return
         self._meter.mark("decode", beat.actor, actor_cause(beat), self._pen.now)
+        if self._layout is not None:
+            self._layout.hear(beat)
 
     # --- replies --------------------------------------------------------------------------------------
 
@@ -215,6 +222,7 @@ class Planner:
             self._handouts.cut(step, moves(step))
             self._chase_scores(step)
         self._course.age()
+        self._course.keep_pool()
 
     def _chase_scores(self, step: OpenStep) -> None:
         moment = self._pen.reachable

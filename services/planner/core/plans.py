@@ -8,7 +8,6 @@ from ebbtide.data.chunks import row_ref
 from ebbtide.data.order import DataOrder
 from ebbtide.wire import GroupPlan, PolicyRef, PromptRef, StepPlan, digest, encode
 from services.planner.core.config import Data, Grpo, JobConfig
-from services.planner.core.decisions import wanted_actors
 from services.planner.core.effects import LoadPrompts
 from services.planner.core.events import PromptsLoaded
 
@@ -49,9 +48,8 @@ class Prompts:
         work = self._config.work
         assert isinstance(work, Grpo)
         groups = (*_train_groups(work, asked, loaded), *_eval_groups(work, asked, loaded))
-        actors = wanted_actors(work, groups)
         return StepPlan(
-            step, policy, groups, actors, cursor, data_digests(self._config, self._data)
+            step, policy, groups, work.replicas, cursor, data_digests(self._config, self._data)
         )
 
     def _train(self, step: int, cursor: int) -> tuple[PromptRef, ...]:

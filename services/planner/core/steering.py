@@ -30,7 +30,9 @@ class Steering(msgspec.Struct, frozen=True):
     maximum: int = 64
     hysteresis: float = 0.05
     horizon: int = 3
-    profile: ProfileFile | None = None
+    profile: ProfileFile = msgspec.field(
+        default_factory=lambda: straight_profile("unknown", first=0.01, more=0.0002)
+    )
     measured: bool = False
 
 
