@@ -31,6 +31,7 @@ class Fleet:
         self._due = 0
         self._known: set[str] = set()
         self._starting: set[str] = set()
+        self._began: dict[str, float] = {}
 
     def present(self) -> list[Actor]:
         """Actors that are there and stay, by name."""
@@ -57,16 +58,27 @@ class Fleet:
         going = tuple(sorted(actor.name for actor in self._crew if actor.leaving))
         self._pen.do(ScalePool(wanted, going))
 
+    def began(self, name: str, since: float) -> None:
+        """The actor's pod was started."""
+        if name not in self._known:
+            self._began[name] = since
+
     def hear(self, actor: Actor) -> None:
-        """Time the start of those that were asked for."""
+        """Time the start: from the asking for it until it serves, or of a first one its process's."""
         if actor.name not in self._known:
             self._known.add(actor.name)
-            if self._due:
-                self._due -= 1
-                self._starting.add(actor.name)
+            self._first_heard(actor.name)
         if actor.name in self._starting and actor.state == "serving":
             self._starting.discard(actor.name)
             self._timed(self._pen.now - self._asked_at)
+
+    def _first_heard(self, name: str) -> None:
+        since = self._began.pop(name, None)
+        if self._due:
+            self._due -= 1
+            self._starting.add(name)
+        elif since is not None:
+            self._timed(self._pen.now - since)
 
     def _timed(self, seconds: float) -> None:
         usual = max(self._curves.profile().startup_seconds, _LEAST_PATIENCE / _STALE_AFTER)

@@ -58,6 +58,10 @@ class Layout:
         if actor is not None:
             self._fleet.hear(actor)
 
+    def began(self, name: str, since: float) -> None:
+        """The actor's pod was started."""
+        self._fleet.began(name, since)
+
     def open(self, step: OpenStep) -> None:
         """Decide, unless the ledger says how it was decided; then act on it."""
         self._deal(step, step.decided or self._decide(step))

@@ -7,6 +7,8 @@ through the ledger.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ebbtide.errors import Fenced
 from ebbtide.reports import Cause
 from ebbtide.status import CostStatus, PolicyStatus
@@ -87,7 +89,7 @@ class Planner:
             meter=self._meter,
             layout=self._layout,
         )
-        self._pod = pod
+        self._pod, self._since = pod, now
         self._course.begin()
 
     @property
@@ -154,7 +156,7 @@ class Planner:
             case ManifestCommitted():
                 self._training.committed(event)
             case PodsGone(names=names):
-                self._mourn([a for a in map(self._handouts.gone, names) if a])
+                self._pods_gone(names)
             case PodStarted():
                 self._started(event)
             case Suspend():
@@ -163,10 +165,25 @@ class Planner:
                 self._pen.connected = connected
                 self._tick()
 
+    def _pods_gone(self, names: Sequence[str]) -> None:
+        self._mourn([a for a in map(self._handouts.gone, names) if a])
+        for name in names:  # one that was never heard too
+            self._meter.stop("decode", name, self._pen.now)
+
     def _started(self, event: PodStarted) -> None:
-        """A learner that an earlier planner has heard is accounted for already."""
-        if event.role == "planner" or self._pen.book.begins:
+        """What an earlier planner has heard is accounted for already."""
+        if event.role == "decode":
+            self._actor_started(event)
+        elif event.role == "planner" or self._pen.book.begins:
             self._meter.began(event.role, event.pod, event.since)
+
+    def _actor_started(self, event: PodStarted) -> None:
+        """Actors outlive planners and attempts: only the first planner knows the early ones."""
+        if self._pen.book.epoch > 1 and event.since < self._since:
+            return
+        self._meter.began("decode", event.pod, event.since)
+        if self._layout is not None:
+            self._layout.began(event.pod, event.since)
 
     # --- beats --------------------------------------------------------------------------------------
 

@@ -8,15 +8,21 @@ _WEIGHT = 0.5
 
 
 class Rhythm:
-    """A moving average of each phase over the steps that this planner has seen; 0 before."""
+    """A moving average of each phase over the steps that this planner has seen.
+
+    Its first step tells nothing of planning and syncing: it waited for what started beside it.
+    """
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._first = True
 
     def heard(self, phases: PhaseSeconds, *, trained: bool) -> None:
         """A step is committed; the closing one has no update."""
+        waited = ("plan", "sync") if self._first else ()
+        self._first = False
         for name in ("plan", "sync", "score", *(["learn"] if trained else [])):
-            new = float(getattr(phases, name))
+            new = 0.0 if name in waited else float(getattr(phases, name))
             old = self._seconds.get(name, new)
             self._seconds[name] = old + _WEIGHT * (new - old)
 
