@@ -250,28 +250,6 @@ def test_start_up_is_accounted_for_until_a_pod_is_first_heard() -> None:
     assert startup_of(world) == {"planner": 30.5, "learner": 30.5}
 
 
-def test_the_start_of_an_actor_is_accounted_for_by_the_planner_that_saw_it() -> None:
-    world = World(a_config(), some_data(), actors=0)
-    world.feed(world.seat, PodStarted("decode", "late", world.now))
-    world.tick(4.0)
-    world.start_actor("late")
-    world.calm()
-    assert startup_of(world)["decode"] == 4.5
-
-
-@pytest.mark.parametrize(("since", "seconds"), [(-5.0, 0.0), (0.0, 4.0)])
-def test_an_actor_that_never_comes_costs_until_it_is_gone_and_old_ones_are_known(
-    since: float, seconds: float
-) -> None:
-    world = World(a_config(), some_data())
-    world.kill_planner()  # its successor knows nothing of earlier starts
-    world.feed(world.seat, PodStarted("decode", "stillborn", since))
-    world.tick(4.0)
-    world.tell_gone("stillborn")
-    world.calm()
-    assert startup_of(world).get("decode", 0.0) == seconds
-
-
 def test_a_learner_that_an_earlier_planner_heard_does_not_start_up_again() -> None:
     world = World(a_config(), some_data())
     world.kill_planner()
