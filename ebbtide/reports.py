@@ -140,6 +140,78 @@ class ObjectiveReport(Model):
     value: float | None = Field(None, description="Lower is better; unset if it is not known.")
 
 
+class CandidateReport(Model):
+    """A layout that was weighed."""
+
+    kind: str = Field(description="Rule of assignment.")
+    actors: int = Field(ge=0)
+    seconds: float = Field(description="Until the slowest actor ends, starts included.")
+    steady_seconds: float = Field(description="The same, had every actor been there.")
+    actor_seconds: float = Field(description="Held until each has ended, starts included.")
+    cost: float | None = Field(
+        None, description="In the job's currency; unset: a price is unknown."
+    )
+    score: float = Field(description="By the objective; the smallest is the best.")
+    chosen: bool = False
+
+
+class CalibrationReport(Model):
+    """How good the forecast of lengths at the step's opening was; unset: nothing to measure."""
+
+    samples: int = Field(ge=0, description="Answers compared.")
+    censored: int = Field(ge=0, description="Of these, answers that the limit cut.")
+    coverage_p50: float | None = Field(None, description="Share at or below the median: 0.5.")
+    coverage_p90: float | None = Field(None, description="Share at or below P90: 0.9 is right.")
+    mae: float | None = Field(None, description="Mean absolute error of the median, tokens.")
+    rank: float | None = Field(None, description="Rank correlation of expected and realised.")
+    tail_recall: float | None = Field(
+        None, description="Share of the longest tenth among those expected longest."
+    )
+
+
+class LengthPoint(Model):
+    """One answer: what was expected of it, and its length, in tokens."""
+
+    expected: float
+    p90: float
+    realised: int
+    cut: bool = Field(description="The limit ended it.")
+
+
+class DecisionReport(Model):
+    """How the step was laid out and why, and what it came to. Unset: not known at the time."""
+
+    rule: str = Field(description="chosen, kept (another gains too little), held, or idle.")
+    reason: str = Field(description="In words.")
+    actors: int = Field(ge=0, description="Wanted.")
+    scaling: str = Field(description="static or elastic.")
+    prediction: str = Field(description="blend, ewma or none.")
+    together: bool = Field(True, description="Samples of a group stayed on one actor.")
+    profile: str = Field("", description="Where the times per token came from.")
+    start_seconds: float = Field(0.0, ge=0, description="What a start was thought to take.")
+    samples: int = Field(0, ge=0)
+    items: int = Field(0, ge=0, description="Samples, or groups that stayed together.")
+    tokens: float = Field(0.0, description="Expected in all.")
+    longest: float = Field(0.0, description="The longest expected answer, tokens.")
+    minimum: int = Field(0, ge=0, description="Bounds of the pool.")
+    maximum: int = Field(0, ge=0)
+    serving: int = Field(0, ge=0, description="Actors that were there.")
+    loading: int = Field(0, ge=0, description="Actors that were coming.")
+    digest: str = Field("", description="Of the predicted demand.")
+    candidates: tuple[CandidateReport, ...] = ()
+    predicted_decode_seconds: float | None = None
+    realised_decode_seconds: float = 0.0
+    predicted_step_seconds: float | None = Field(
+        None, description="With what the other phases took in the steps before."
+    )
+    realised_step_seconds: float = 0.0
+    predicted_actor_seconds: float | None = None
+    realised_busy_seconds: float = Field(0.0, description="Actors decoding, this step.")
+    realised_held_seconds: float = Field(0.0, description="Actors there while it was decoded.")
+    calibration: CalibrationReport | None = None
+    lengths: tuple[LengthPoint, ...] = Field((), description="Up to 200 of the step's answers.")
+
+
 class StepReport(Model):
     """One step, as its planner saw it."""
 
@@ -164,6 +236,7 @@ class StepReport(Model):
     learner: LearnerReport | None = None
     cost: CostReport = Field(default_factory=lambda: CostReport())
     objective: ObjectiveReport | None = None
+    decision: DecisionReport | None = Field(None, description="How it was laid out, and why.")
 
 
 class JobReport(Model):

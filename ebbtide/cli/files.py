@@ -15,6 +15,7 @@ _URIS = (
     ("model", "tokenizerUri"),
     ("dataset", "train", "uri"),
     ("dataset", "eval", "uri"),
+    ("decode", "profile"),
 )
 
 
@@ -37,7 +38,7 @@ def _content(file: Path) -> bytes:
 
 
 def rooted(document: Any, folder: Path) -> Any:
-    """`document` where relative model and dataset paths start at `folder`."""
+    """`document` where relative paths of model, dataset and profile start at `folder`."""
     for holder, field in _holders(document):
         uri = holder[field]
         if "://" not in uri and not uri.startswith("/"):

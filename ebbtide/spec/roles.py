@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.spec.base import Model, Name, Seconds
+from ebbtide.spec.base import Model, Name, Seconds, Uri
 
 
 class RoleSpec(Model):
@@ -47,7 +47,9 @@ class DecodeSpec(RoleSpec):
     """The pool of decode actors."""
 
     engine: Literal["torch", "emulated"] = Field("torch", description="Inference engine.")
-    replicas: int = Field(2, ge=0, le=4096, description="Actors (static in this version).")
+    replicas: int = Field(
+        2, ge=0, le=4096, description="Actors at the start; with planner.scaling static, always."
+    )
     min_replicas: int = Field(0, ge=0, le=4096, description="Never fewer than this.")
     max_replicas: int = Field(64, ge=1, le=4096, description="Never more than this.")
     slots: int = Field(64, ge=1, le=4096, description="Samples decoded at once per actor.")
@@ -57,6 +59,11 @@ class DecodeSpec(RoleSpec):
         False, description="Fixed shapes: bit-identical results for any actor count (slower)."
     )
     drain_seconds: Seconds = Field(30.0, description="Time an actor has to hand over and leave.")
+    profile: Uri | None = Field(
+        None,
+        description="File with the actors' measured times per token; unset: a built-in curve of"
+        " the engine. Either is corrected with what actors report.",
+    )
     emulation: EmulationSpec = Field(
         default_factory=lambda: EmulationSpec(), description="Numbers of the emulated engine."
     )
@@ -173,8 +180,25 @@ class PlannerSpec(RoleSpec):
         default_factory=lambda: ValueOfTime(type="value-of-time"),
         description="What a plan is judged by; reported with every step.",
     )
-    assignment: Literal["equal-count"] = Field(
-        "equal-count", description="How groups are split over actors."
+    prediction: Literal["blend", "ewma", "none"] = Field(
+        "blend",
+        description="Response lengths: history, prompt and siblings (blend), a moving average per"
+        " prompt (ewma, RLHFless), or none.",
+    )
+    window: int = Field(1, ge=1, le=1000, description="For ewma: epochs in the moving average.")
+    assignment: Literal["unequal", "equal-count", "lpt", "round-robin", "top-k"] = Field(
+        "unequal", description="How samples are split over actors."
+    )
+    scaling: Literal["static", "elastic"] = Field(
+        "static",
+        description="static: decode.replicas. elastic: chosen for each step within minReplicas and"
+        " maxReplicas, released early, fewer while the learner works where that pays.",
+    )
+    hysteresis: float = Field(
+        0.05, ge=0, le=1, description="Share that another number of actors must gain."
+    )
+    horizon_steps: int = Field(
+        3, ge=1, le=1000, description="Steps over which starting an actor must pay."
     )
 
 

@@ -8,7 +8,10 @@ from ebbtide.wire.identity import Dispatch, PolicyRef, PromptRef, Ref, SampleKey
 
 
 class GroupPlan(Wire, frozen=True):
-    """One group of a step. purpose: train | eval. `prompt_tokens`: length of its prompt."""
+    """One group of a step. purpose: train | eval. `prompt_tokens`: length of its prompt.
+
+    `task`: the prompt's task tag.
+    """
 
     group: int
     prompt_id: str
@@ -18,6 +21,7 @@ class GroupPlan(Wire, frozen=True):
     temperature: float
     max_new_tokens: int
     prompt_tokens: int = 0
+    task: str = ""
 
 
 class StepPlan(Wire, frozen=True):
@@ -46,6 +50,21 @@ class Epoch(Wire, frozen=True, tag="epoch"):
 
 class StepOpened(Wire, frozen=True, tag="opened"):
     plan: StepPlan
+
+
+class Decided(Wire, frozen=True, tag="decided"):
+    """How the open step is laid out; written before anybody acts on it.
+
+    `actors`: how many are wanted. `share_of`: packed int32, one per sample in the plan's order:
+    the number of its share, 0 .. shares - 1. `decision`: JSON of the planner's own account:
+    inputs, candidates, choice, reason.
+    """
+
+    step: int
+    actors: int
+    shares: int
+    share_of: bytes
+    decision: bytes
 
 
 class Aged(Wire, frozen=True, tag="aged"):
@@ -126,6 +145,7 @@ class Spent(Wire, frozen=True, tag="spent"):
 Record = (
     Epoch
     | StepOpened
+    | Decided
     | Aged
     | Dispatched
     | Accepted

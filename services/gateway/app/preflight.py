@@ -38,7 +38,7 @@ def look(job: RLHFJob, *, paths: bool) -> Findings:
     """Findings of `job`; `paths` is off where this process does not see the learner's files."""
     faults = [*_rewards(job), *_tasks(job), *_template(job)]
     if paths:
-        faults += [*_model(job), *_data(job)]
+        faults += [*_model(job), *_data(job), *_profile(job)]
     return Findings(tuple(faults), tuple(_warnings(job, paths=paths)))
 
 
@@ -101,6 +101,15 @@ def _data(job: RLHFJob) -> Iterator[Fault]:
             imitates = job.spec.algorithm.type == "sft" and name == "train"
             pointer = f"/spec/dataset/{name}"
             yield from _looked(f"{pointer}/uri", _files(source, pointer, imitates=imitates))
+
+
+def _profile(job: RLHFJob) -> Iterator[Fault]:
+    uri = job.spec.decode.profile
+    path = _path(uri) if uri else None
+    if isinstance(path, str):
+        yield Fault("/spec/decode/profile", path)
+    elif path is not None and not path.is_file():
+        yield Fault("/spec/decode/profile", f"there is no file {path}")
 
 
 def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Fault]:

@@ -73,7 +73,7 @@ class PromptReader:
     async def _chunk(self, ref: Ref) -> list[Prompt]:
         if ref.path not in self._chunks:
             rows = chunks.decode_rows(await self._blobs.fetch(ref))
-            self._chunks[ref.path] = [Prompt(r.prompt_id, len(r.tokens) // 4) for r in rows]
+            self._chunks[ref.path] = [Prompt(r.prompt_id, len(r.tokens) // 4, r.task) for r in rows]
             if len(self._chunks) > _CHUNKS_KEPT:
                 self._chunks.popitem(last=False)
         self._chunks.move_to_end(ref.path)

@@ -113,7 +113,7 @@ class Ears:
             await self._world.clock.sleep(_WATCH_PAUSE)
 
     def _look_at_start(self, pod: Resource) -> None:
-        """Tell once when this planner's own pod, or a rank of its attempt, was started."""
+        """Tell once when this planner's own pod, a rank of its attempt or an actor was started."""
         own, settings = pod.metadata.labels, self._world.settings
         started = pod.status.get("startedAt") or pod.status.get("startTime")
         ours = own.get(labels.JOB_UID) == settings.job_uid
@@ -123,6 +123,9 @@ class Ears:
         if pod.metadata.name == settings.pod:
             self._started.add(pod.metadata.name)
             self._post(PodStarted("planner", settings.pod, since))
+        elif own.get(labels.ROLE) == "decode":
+            self._started.add(pod.metadata.name)
+            self._post(PodStarted("decode", pod.metadata.name, since))
         elif _is_rank(pod, settings.attempt):
             self._started.add(pod.metadata.name)
             self._post(PodStarted("learner", own.get(labels.INDEX, ""), since))

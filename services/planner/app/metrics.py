@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ebbtide.metrics import SECONDS
+from ebbtide.reports import DecisionReport
 from services.planner.core.progress import Standing
 
 
@@ -37,6 +38,19 @@ class PlannerMetrics:
             registry=registry,
         )
         self._actors = Gauge("ebbtide_job_actors", "Registered actors.", registry=registry)
+        self._wanted = Gauge("ebbtide_job_actors_wanted", "Actors of the plan.", registry=registry)
+        self._predicted = Gauge(
+            "ebbtide_planner_predicted", "As predicted, last step.", ["what"], registry=registry
+        )
+        self._realised = Gauge(
+            "ebbtide_planner_realised", "As it came, last step.", ["what"], registry=registry
+        )
+        self._calibration = Gauge(
+            "ebbtide_planner_lengths",
+            "How good the forecast of lengths was, last step.",
+            ["figure"],
+            registry=registry,
+        )
 
     def appended(self, records: int, seconds: float) -> None:
         """A segment is durable."""
@@ -48,6 +62,20 @@ class PlannerMetrics:
         self._events.labels(kind).inc()
         self._core.inc(seconds)
 
+    def decided(self, decision: DecisionReport | None) -> None:
+        """A step is over: what was predicted of it, and what came."""
+        if decision is None:
+            return
+        self._wanted.set(decision.actors)
+        for what in ("decode_seconds", "step_seconds", "actor_seconds"):
+            _set(self._predicted, what, getattr(decision, f"predicted_{what}"))
+        _set(self._realised, "decode_seconds", decision.realised_decode_seconds)
+        _set(self._realised, "step_seconds", decision.realised_step_seconds)
+        _set(self._realised, "actor_seconds", decision.realised_busy_seconds)
+        for figure in ("coverage_p50", "coverage_p90", "mae", "rank", "tail_recall"):
+            found = decision.calibration
+            _set(self._calibration, figure, getattr(found, figure) if found else None)
+
     def stands(self, standing: Standing) -> None:
         """How far the job is."""
         self._step.set(standing.step)
@@ -58,3 +86,11 @@ class PlannerMetrics:
             self._eval.set(standing.eval_reward)
         for state in ("expected", "accepted", "scored", "abandoned", "invalid"):
             self._samples.labels(state).set(getattr(standing, f"samples_{state}"))
+
+
+def _set(gauge: Gauge, label: str, value: float | None) -> None:
+    """What is unknown shows no value, not an old one."""
+    if value is None:
+        gauge.labels(label).set(float("nan"))
+    else:
+        gauge.labels(label).set(value)

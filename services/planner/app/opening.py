@@ -7,6 +7,7 @@ from ebbtide.wire import Ref
 from services.planner.app.world import World
 from services.planner.core.book import Book
 from services.planner.core.config import rows_per_step
+from services.planner.core.steering import lengths_of
 
 
 async def take_over(world: World) -> tuple[Ledger, Book]:
@@ -16,6 +17,7 @@ async def take_over(world: World) -> tuple[Ledger, Book]:
         job_uid=settings.job_uid,
         rows_per_step=rows_per_step(world.spec),
         threshold=world.spec.evaluation.pass_threshold,
+        lengths=lengths_of(world.spec),
     )
     ledger = Ledger(blobs=world.blobs, clock=world.clock, uid=settings.job_uid, writer=world.writer)
 

@@ -17,10 +17,13 @@ from services.planner.app.metrics import PlannerMetrics
 from services.planner.app.notice import Notice
 from services.planner.app.opening import take_over
 from services.planner.app.performer import Performer
+from services.planner.app.profiles import find_profile
 from services.planner.app.world import World
 from services.planner.core.config import Data, Patience, configure
+from services.planner.core.effects import Report
 from services.planner.core.events import Event, Suspend
 from services.planner.core.planner import Planner
+from services.planner.core.planning.profile import ProfileFile
 
 _SETTLE_SECONDS = 5.0
 _MARGIN_SECONDS = 3.0
@@ -38,8 +41,11 @@ async def live(world: World, process: Process) -> None:
     data = await wait_for_data(world, process, notice, ledger)
     if data is None:
         return
+    profile = await read_profile(world, notice, ledger)
     patience = Patience(lease=settings.lease_seconds, join=settings.join_seconds)
-    config = configure(world.spec, job_uid=settings.job_uid, data=data, patience=patience)
+    config = configure(
+        world.spec, job_uid=settings.job_uid, data=data, patience=patience, profile=profile
+    )
     now = world.clock.now()
     planner = Planner(config=config, data=data, book=book, pod=settings.pod, now=now)
     metrics = PlannerMetrics(process.registry)
@@ -90,6 +96,16 @@ async def wait_for_data(
         leaving.cancel()
         finding.cancel()
         await asyncio.wait({finding})  # it ends its child process before we go
+
+
+async def read_profile(world: World, notice: Notice, ledger: Ledger) -> ProfileFile | None:
+    """The actors' profile; one that is refused ends the job, as data do."""
+    try:
+        return find_profile(world.spec)
+    except Refused as refused:
+        await ledger.append(())
+        await notice.refuse(f"{refused.field}: {refused.detail}")
+        raise
 
 
 class Shell:
@@ -161,6 +177,9 @@ class Shell:
             began = clock.now()
             effects = self._planner.step(event, began)
             self._performer.add(effects, urgent=self._planner.hurried)
+            for effect in effects:
+                if isinstance(effect, Report):
+                    self._metrics.decided(effect.report.decision)
             self._metrics.stepped(type(event).__name__, clock.now() - began)
 
     async def _count(self) -> None:

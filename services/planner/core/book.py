@@ -16,6 +16,7 @@ from ebbtide.wire import (
     Aged,
     Checkpointed,
     Committed,
+    Decided,
     Dispatched,
     Epoch,
     Frozen,
@@ -29,6 +30,7 @@ from ebbtide.wire import (
     StepOpened,
 )
 from services.planner.core.evaluation import EvalResult, evaluate
+from services.planner.core.lengths import Lengths
 from services.planner.core.samples import OpenStep, code_of
 
 
@@ -69,6 +71,7 @@ class Book:
     `begins`: this epoch is the first of its attempt.
     `settled`: codes of the hand-outs that the last committed step accepted, or, in a new attempt,
     the earlier ones for the step that is to be opened again.
+    `lengths`: what the answers so far say about those to come.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Book:
         job_uid: str,
         rows_per_step: int = 0,
         threshold: float = 1.0,
+        lengths: Lengths | None = None,
     ) -> None:
         self.epoch = 0
         self.attempt = 0
@@ -97,12 +101,14 @@ class Book:
         self.checkpoints: list[Kept] = []
         self.evals: list[EvalResult] = []
         self.spent: dict[tuple[str, str], float] = {}
+        self.lengths = lengths or Lengths()
         self._job_uid = job_uid
         self._rows_per_step = rows_per_step
         self._threshold = threshold
         self._apply = {
             Epoch: self._epoch,
             StepOpened: self._opened,
+            Decided: self._decided,
             Aged: self._aged,
             Dispatched: self._dispatched,
             Accepted: self._accepted,
@@ -166,6 +172,13 @@ class Book:
         self.initial = self.initial or record.plan.policy.digest
         self.reference = self.reference or dict(record.plan.digests).get("reference", "")
         self.cursor = record.plan.data_cursor
+        self.lengths.opened(record.plan)
+
+    def _decided(self, record: Decided) -> None:
+        step = self.open
+        assert step is not None, "an open step is laid out"
+        assert record.step == step.plan.step
+        step.decided = record
 
     def _aged(self, record: Aged) -> None:
         step = self.open
@@ -180,6 +193,7 @@ class Book:
     def _accepted(self, record: Accepted) -> None:
         step, sample = self._locate(record.key)
         step.accepted(sample, record)
+        self.lengths.ended(step, sample, record)
 
     def _adopted(self, record: Adopted) -> None:
         step, sample = self._locate(record.key)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from ebbtide.spec import GrpoSpec, PriceSpec, RLHFJobSpec, SftSpec, ValueOfTime
+from ebbtide.spec import GrpoSpec, Lambda, PriceSpec, RLHFJobSpec, SftSpec, ValueOfTime
 from ebbtide.wire import DatasetIndex, Ref
+from services.planner.core.planning.profile import ProfileFile
+from services.planner.core.steering import Steering, steer
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -79,12 +81,16 @@ class Deadlines(msgspec.Struct, frozen=True):
 
 
 class Economy(msgspec.Struct, frozen=True):
-    """Prices per hour by role (None: unknown) and what a plan is judged by."""
+    """Prices per hour by role (None: unknown) and what a plan is judged by.
+
+    `weight`: of time, for the objective lambda.
+    """
 
     currency: str
     per_hour: dict[str, float | None]
     objective: str
     hour_worth: float
+    weight: float = 0.7
 
 
 class JobConfig(msgspec.Struct, frozen=True):
@@ -103,6 +109,7 @@ class JobConfig(msgspec.Struct, frozen=True):
     deadlines: Deadlines
     economy: Economy
     patience: Patience
+    steering: Steering = Steering()
 
     @property
     def last_step(self) -> int:
@@ -133,9 +140,17 @@ def rows_per_step(spec: RLHFJobSpec) -> int:
 
 
 def configure(
-    spec: RLHFJobSpec, *, job_uid: str, data: Data, patience: Patience | None = None
+    spec: RLHFJobSpec,
+    *,
+    job_uid: str,
+    data: Data,
+    patience: Patience | None = None,
+    profile: ProfileFile | None = None,
 ) -> JobConfig:
-    """Draw the core's configuration from a checked spec and the data that was prepared."""
+    """Draw the core's configuration from a checked spec and the data that was prepared.
+
+    `profile`: the file at `decode.profile`, if the job names one.
+    """
     return JobConfig(
         job_uid=job_uid,
         seed=spec.seed,
@@ -154,6 +169,7 @@ def configure(
         ),
         economy=_economy(spec),
         patience=patience or Patience(),
+        steering=steer(spec, profile),
     )
 
 
@@ -205,6 +221,7 @@ def _economy(spec: RLHFJobSpec) -> Economy:
         per_hour={role: _per_hour(price.get(pool)) for role, pool in roles.items()},
         objective=objective.type,
         hour_worth=objective.per_hour if isinstance(objective, ValueOfTime) else 0.0,
+        weight=objective.weight if isinstance(objective, Lambda) else 0.0,
     )
 
 

@@ -13,10 +13,12 @@ from ebbtide.wire import Aged, Committed, Learned, PolicyRef, Ref, StepOpened
 from services.planner.core.adoption import adopt
 from services.planner.core.config import Data, Grpo, JobConfig
 from services.planner.core.cost import Meter, spent
-from services.planner.core.effects import Finish, Report, ScalePool
+from services.planner.core.effects import Finish, Report
 from services.planner.core.events import PromptsLoaded
 from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
+from services.planner.core.judging import decision_report
+from services.planner.core.layout import Layout
 from services.planner.core.pen import Pen
 from services.planner.core.plans import Prompts, sft_plan, with_reference
 from services.planner.core.reporting import Ending, Marks, Update, report
@@ -50,6 +52,7 @@ class Course:
         scoring: ScoringDesk,
         training: Training,
         meter: Meter,
+        layout: Layout | None,
     ) -> None:
         self._pen, self._config, self._data = pen, config, data
         self._handouts, self._intake, self._scoring = handouts, intake, scoring
@@ -57,8 +60,7 @@ class Course:
         self._prompts = Prompts(config=config, data=data)
         self._prompts_at = -math.inf
         self._aged_at = self._grace_until = pen.reachable
-        self._fresh = True
-        self._actors = config.work.replicas if isinstance(config.work, Grpo) else 0
+        self._layout = layout
         self._suspending = False
         self.marks = Marks(committed=pen.now)
         self.last_reward: float | None = None
@@ -100,7 +102,7 @@ class Course:
         self._grace_until = self._pen.reachable + self._config.patience.lease
         adopt(self._pen, step)
         self._handouts.adopt(step)
-        self._deal(step)
+        self._lay_out(step)
         for sample in step.where(ACCEPTED):
             waited = step.age - step.accepted_at[sample]
             self._scoring.resume(sample, waited, self._pen.reachable)
@@ -129,6 +131,19 @@ class Course:
             self._aged_at = self._pen.reachable
         if age > self._config.deadlines.step:
             self._abandon_late(step)
+
+    def keep_pool(self) -> None:
+        """Time passes: the pool stays at what pays."""
+        step = self._pen.book.open
+        if self._layout is None or step is None or self._suspending:
+            return
+        if self.phase == DECODE:
+            self._layout.decoding(step)
+        elif self.phase in (SCORE, LEARN):
+            began = self.marks.closed if self.phase == LEARN else self.marks.decoded
+            passed = self._pen.now - (began or self._pen.now)
+            learning = passed if self.phase == LEARN else None
+            self._layout.learning(step, scored=passed, learning=learning)
 
     def _abandon_late(self, step: OpenStep) -> None:
         """Give up what is not decoded; a planner that took over hears first what has come."""
@@ -227,20 +242,13 @@ class Course:
             self._scoring.ask(sample, self._pen.reachable)
             self._intake.request(step, sample)
         self._intake.ask()
-        self._scale(step.plan.actors)
-        self._deal(step)
+        self._lay_out(step)
         self._read_ahead(step)
         self.phase = DECODE
 
-    def _scale(self, actors: int) -> None:
-        """Ask the pool for what the plan wants, when that changes: others may scale it too."""
-        if actors != self._actors:
-            self._actors = actors
-            self._pen.do(ScalePool(actors, ()))
-
-    def _deal(self, step: OpenStep) -> None:
-        self._handouts.open(step, step.plan.actors, reserve=self._fresh)
-        self._fresh = False
+    def _lay_out(self, step: OpenStep) -> None:
+        if self._layout is not None:
+            self._layout.open(step)
 
     def _read_prompts(self, step: int, cursor: int) -> None:
         if self._pen.now - self._prompts_at > _PROMPTS_SECONDS:
@@ -335,8 +343,17 @@ class Course:
             update=Update(manifest, learned) if manifest and learned else None,
             economy=self._config.economy,
             job_uid=self._config.job_uid,
+            decision=decision_report(
+                step,
+                lengths=book.lengths,
+                marks=self.marks,
+                now=now,
+                stretches=stretches,
+            ),
         )
         done = report(ending)
+        if self._layout is not None:
+            self._layout.committed(done.phases, trained=learned is not None)
         self.last_reward = done.rewards.mean if done.rewards else self.last_reward
         self._pen.do(Report(done, self.marks.opened))
         self._training.closed()

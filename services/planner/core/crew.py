@@ -26,7 +26,8 @@ class Actor(msgspec.Struct):
     `out`: code of each hand-out that it should have -> CONFIRMED, UNANSWERED, or the number of
     the first heartbeat that must show it. `in_flight`: those whose Submit is on its way.
     `loading`: the call of a LoadPolicy on its way, or 0; `loaded_at`: the number of the first
-    heartbeat that must show what was loaded last.
+    heartbeat that must show what was loaded last. `leaving`: it was let go and gets nothing more.
+    `looked_at`: when it last looked for samples in other queues.
     """
 
     name: str
@@ -44,10 +45,12 @@ class Actor(msgspec.Struct):
     pause_until: float = 0.0
     resubmit_at: float = 0.0
     failures: int = 0
+    leaving: bool = False
+    looked_at: float = -1.0
 
     def serves(self, policy: PolicyRef) -> bool:
         """Whether it takes samples of `policy` now."""
-        return self.state == "serving" and self.policy == policy
+        return self.state == "serving" and self.policy == policy and not self.leaving
 
     def unanswered(self) -> list[int]:
         """Hand-outs whose Submit must be sent again."""
@@ -91,7 +94,8 @@ class Crew:
     def working(self) -> list[Actor]:
         """Actors that take or will take samples, by name."""
         return sorted(
-            (a for a in self if a.state not in ("draining", "unheard")), key=lambda a: a.name
+            (a for a in self if a.state not in ("draining", "unheard") and not a.leaving),
+            key=lambda a: a.name,
         )
 
     def expect(self, name: str, code: int, now: float) -> None:

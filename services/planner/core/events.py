@@ -12,6 +12,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
     prompt_id: str
     n_tokens: int
+    task: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -55,9 +56,9 @@ class PodsGone(msgspec.Struct, frozen=True):
 
 
 class PodStarted(msgspec.Struct, frozen=True):
-    """This planner's own pod, or a rank of this attempt's learner, runs since `since`.
+    """This planner's own pod, a rank of this attempt's learner, or an actor runs since `since`.
 
-    `pod`: the planner's name, or the rank; `since` is on the planner's clock.
+    `pod`: its name, or the rank; `since` is on the planner's clock.
     """
 
     role: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ebbtide.randomness import noise_key
 from ebbtide.wire import (
@@ -22,14 +22,17 @@ from ebbtide.wire import (
 )
 from services.planner.core.config import JobConfig
 from services.planner.core.crew import CONFIRMED, UNANSWERED, Actor, Crew, Run, Sighting
-from services.planner.core.decisions import equal_count
+from services.planner.core.dealing import Share
 from services.planner.core.pen import Pen
 from services.planner.core.samples import ABANDONED, OUT, WAITING, OpenStep, code_of
 from services.planner.core.settling import Settling
 from services.planner.core.waiting import Waiting
+from services.planner.core.workload import Workload
 
 _ASSIGNS_AT_ONCE = 128
 _CUTS_AT_ONCE = 1024
+_LOOK_SECONDS = 0.25
+"""An actor with room looks so often whether waiting samples would end sooner with it."""
 
 
 class Handouts:
@@ -48,6 +51,7 @@ class Handouts:
         self._seq = 0
         self._policy: tuple[PolicyRef, Ref] | None = None
         self._waiting = Waiting(same=lambda _a, _b: False)
+        self._workload: Workload | None = None
         self.crew = Crew(lease=config.patience.lease)
         self.settling = Settling(
             pen=pen, gather=config.patience.settle, timeout=config.patience.submit
@@ -61,19 +65,32 @@ class Handouts:
         for actor in self.crew:
             self._load(actor)
 
-    def open(self, step: OpenStep, actors: int, *, reserve: bool) -> None:
-        """Deal out the waiting samples of `step` in equal shares.
-
-        `reserve`: keep shares for wanted actors that have not appeared yet, for a while.
-        """
-        names = [actor.name for actor in self.crew.working()]
-        count = max(len(names), actors if reserve else 1, 1)
-        shares = [
-            [i for g in groups for i in step.in_group(g) if step.states[i] == WAITING]
-            for groups in equal_count(step.plan.groups, count)
-        ]
+    def deal(
+        self,
+        step: OpenStep,
+        seated: Mapping[str, Share],
+        kept: Sequence[Share],
+        *,
+        expected: Sequence[float],
+        keep_seconds: float,
+    ) -> None:
+        """Each actor of `seated` gets its share; the others are kept for newcomers, for a while."""
+        self._workload = Workload(step, expected)
         self._waiting = Waiting(same=lambda a, b: step.group_of[a] == step.group_of[b])
-        self._waiting.deal(shares, names, self._pen.now + self._patience.join)
+        self._waiting.deal(seated, kept, self._pen.now + keep_seconds)
+
+    def idle(self) -> list[str]:
+        """Actors that have nothing and for which nothing waits, by name."""
+        return [
+            actor.name
+            for actor in self.crew.working()
+            if not actor.out and not self._waiting.queued(actor.name)
+        ]
+
+    @property
+    def kept(self) -> bool:
+        """Whether shares wait for actors still to come."""
+        return self._waiting.kept
 
     def adopt(self, step: OpenStep) -> None:
         """After a planner's restart: what the ledger says is out gets a lease to be shown."""
@@ -88,15 +105,40 @@ class Handouts:
         for actor in list(self.crew):
             if actor.serves(step.plan.policy) and self._pen.now >= actor.pause_until:
                 self._fill_one(step, actor)
+        for actor in list(self.crew):
+            if actor.serves(step.plan.policy) and self._pen.now >= actor.pause_until:
+                self._help(step, actor)
         return self._seq - before
+
+    def _help(self, step: OpenStep, actor: Actor) -> None:
+        """One with room takes over what would end sooner with it: now and then it looks."""
+        late = self._pen.now - actor.looked_at >= _LOOK_SECONDS
+        if not late or self._waiting.queued(actor.name) or self._room(actor) <= 0:
+            return
+        actor.looked_at = self._pen.now
+        if self._waiting.find_more(
+            actor.name, self._pen.now, lambda other, some: self._sooner(step, actor, other, some)
+        ):
+            self._fill_one(step, actor)
+
+    def _sooner(self, step: OpenStep, actor: Actor, other: str, moved: Sequence[int]) -> bool:
+        """Whether `moved` end sooner with `actor`; one that cannot take them yet has a while."""
+        owner = self.crew.get(other)
+        if owner is None or not owner.serves(step.plan.policy) or self._workload is None:
+            return self._pen.now >= self._waiting.kept_until
+        theirs = [*self._running(step, owner), *self._waiting.queued(other)]
+        slots = actor.slots or self._slots
+        return self._workload.sooner(self._running(step, actor), theirs, moved, slots)
+
+    def _running(self, step: OpenStep, actor: Actor) -> list[int]:
+        holders = (step.holder(code) for code in actor.out)
+        return [sample for sample in holders if sample is not None]
 
     def _fill_one(self, step: OpenStep, actor: Actor) -> None:
         room = self._room(actor)
         if room <= 0:
             return
-        picked = self._waiting.take(
-            actor.name, room, lambda sample: step.states[sample] == WAITING, self._pen.now
-        )
+        picked = self._waiting.take(actor.name, room, lambda sample: step.states[sample] == WAITING)
         for start in range(0, len(picked), _ASSIGNS_AT_ONCE):
             chunk = picked[start : start + _ASSIGNS_AT_ONCE]
             self._submit(actor, [self._dispatch(step, actor, sample) for sample in chunk])
@@ -168,7 +210,7 @@ class Handouts:
         self._check_running(step, sighting)
         self._check_outbox(step, sighting)
         self._give_up(step, sighting.actor, sighting.lost)
-        if sighting.actor.state == "draining":
+        if sighting.actor.state == "draining" or sighting.actor.leaving:
             self._put_back(self._waiting.leave(beat.actor))
         else:
             self._waiting.join(beat.actor)

@@ -7,6 +7,8 @@ through the ledger.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ebbtide.errors import Fenced
 from ebbtide.reports import Cause
 from ebbtide.status import CostStatus, PolicyStatus
@@ -43,6 +45,7 @@ from services.planner.core.events import (
 )
 from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
+from services.planner.core.layout import Layout
 from services.planner.core.pen import Pen
 from services.planner.core.progress import Standing, cost_status, policy_status, standing
 from services.planner.core.samples import OpenStep
@@ -74,6 +77,9 @@ class Planner:
             pen=pen, handouts=self._handouts, scoring=self._scoring, meter=self._meter
         )
         self._training = Training(pen=pen, config=config, data=data)
+        self._layout = (
+            Layout(pen=pen, config=config, work=grpo, handouts=self._handouts) if grpo else None
+        )
         self._course = Course(
             pen=pen,
             config=config,
@@ -83,8 +89,9 @@ class Planner:
             scoring=self._scoring,
             training=self._training,
             meter=self._meter,
+            layout=self._layout,
         )
-        self._pod = pod
+        self._pod, self._since = pod, now
         self._course.begin()
 
     @property
@@ -103,6 +110,11 @@ class Planner:
             self._course.advance()
         self._handouts.settling.flush(at_once=self.ended)
         return self._pen.taken()
+
+    @property
+    def book(self) -> Book:
+        """What the ledger says so far; for looking only."""
+        return self._pen.book
 
     @property
     def hurried(self) -> bool:
@@ -152,7 +164,7 @@ class Planner:
             case ManifestCommitted():
                 self._training.committed(event)
             case PodsGone(names=names):
-                self._mourn([a for a in map(self._handouts.gone, names) if a])
+                self._pods_gone(names)
             case PodStarted():
                 self._started(event)
             case Suspend():
@@ -161,10 +173,25 @@ class Planner:
                 self._pen.connected = connected
                 self._tick()
 
+    def _pods_gone(self, names: Sequence[str]) -> None:
+        self._mourn([a for a in map(self._handouts.gone, names) if a])
+        for name in names:  # one that was never heard too
+            self._meter.stop("decode", name, self._pen.now)
+
     def _started(self, event: PodStarted) -> None:
-        """A learner that an earlier planner has heard is accounted for already."""
-        if event.role == "planner" or self._pen.book.begins:
+        """What an earlier planner has heard is accounted for already."""
+        if event.role == "decode":
+            self._actor_started(event)
+        elif event.role == "planner" or self._pen.book.begins:
             self._meter.began(event.role, event.pod, event.since)
+
+    def _actor_started(self, event: PodStarted) -> None:
+        """Actors outlive planners and attempts: only the first planner knows the early ones."""
+        if self._pen.book.epoch > 1 and event.since < self._since:
+            return
+        self._meter.began("decode", event.pod, event.since)
+        if self._layout is not None:
+            self._layout.began(event.pod, event.since)
 
     # --- beats --------------------------------------------------------------------------------------
 
@@ -188,6 +215,8 @@ class Planner:
         if sighting is None:
             return
         self._meter.mark("decode", beat.actor, actor_cause(beat), self._pen.now)
+        if self._layout is not None:
+            self._layout.hear(beat)
 
     # --- replies --------------------------------------------------------------------------------------
 
@@ -218,6 +247,7 @@ class Planner:
             self._handouts.cut(step, moves(step))
             self._chase_scores(step)
         self._course.age()
+        self._course.keep_pool()
 
     def _chase_scores(self, step: OpenStep) -> None:
         moment = self._pen.reachable

@@ -8,7 +8,6 @@ from ebbtide.data.chunks import row_ref
 from ebbtide.data.order import DataOrder
 from ebbtide.wire import GroupPlan, PolicyRef, PromptRef, StepPlan, digest, encode
 from services.planner.core.config import Data, Grpo, JobConfig
-from services.planner.core.decisions import wanted_actors
 from services.planner.core.effects import LoadPrompts
 from services.planner.core.events import PromptsLoaded
 
@@ -49,9 +48,8 @@ class Prompts:
         work = self._config.work
         assert isinstance(work, Grpo)
         groups = (*_train_groups(work, asked, loaded), *_eval_groups(work, asked, loaded))
-        actors = wanted_actors(work, groups)
         return StepPlan(
-            step, policy, groups, actors, cursor, data_digests(self._config, self._data)
+            step, policy, groups, work.replicas, cursor, data_digests(self._config, self._data)
         )
 
     def _train(self, step: int, cursor: int) -> tuple[PromptRef, ...]:
@@ -104,6 +102,7 @@ def _train_groups(work: Grpo, asked: LoadPrompts, loaded: PromptsLoaded) -> list
             temperature=work.temperature,
             max_new_tokens=work.max_new_tokens,
             prompt_tokens=prompt.n_tokens,
+            task=prompt.task,
         )
         for n, (ref, prompt) in enumerate(zip(asked.train, loaded.train, strict=True))
     ]
@@ -123,6 +122,7 @@ def _eval_groups(work: Grpo, asked: LoadPrompts, loaded: PromptsLoaded) -> list[
             temperature=work.evaluation.temperature,
             max_new_tokens=work.max_new_tokens,
             prompt_tokens=prompt.n_tokens,
+            task=prompt.task,
         )
         for n, (ref, prompt) in enumerate(zip(asked.eval, loaded.eval, strict=True), start=first)
     ]

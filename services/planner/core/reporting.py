@@ -15,6 +15,7 @@ from ebbtide.reports import (
     Cause,
     CostEntry,
     CostReport,
+    DecisionReport,
     EvalStats,
     GroupCounts,
     Interval,
@@ -79,6 +80,7 @@ class Ending(msgspec.Struct, frozen=True):
     update: Update | None
     economy: Economy
     job_uid: str
+    decision: DecisionReport | None = None
 
 
 def report(ending: Ending) -> StepReport:
@@ -107,6 +109,7 @@ def report(ending: Ending) -> StepReport:
         learner=_learner(ending.update),
         cost=cost,
         objective=_objective(cost, seconds, ending.economy),
+        decision=ending.decision,
     )
 
 

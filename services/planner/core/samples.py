@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from ebbtide.wire import (
     Accepted,
+    Decided,
     Dispatch,
     Dispatched,
     GroupPlan,
@@ -38,6 +39,7 @@ class OpenStep:
     OUT -> WAITING when a hand-out is lost. `rollouts[i]` is the ledger's Accepted record;
     `journals[i]` says from which hand-out's journal the sample can go on, and how far.
     `ended` has the codes of hand-outs that are known to have been cut or to have failed.
+    `decided`: how the step is laid out.
     `age`: seconds that the step has had as far as the ledger says, which is a little behind;
     `accepted_at[i]`: the step's age when the sample was accepted.
     """
@@ -56,6 +58,7 @@ class OpenStep:
         self.hands: list[Dispatch | None] = [None] * count
         self.rollouts: list[Accepted | None] = [None] * count
         self.scores: list[Scored | None] = [None] * count
+        self.decided: Decided | None = None
         self.age = 0.0
         self.accepted_at = [0.0] * count
         self.sample_of: dict[int, int] = {}

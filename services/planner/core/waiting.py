@@ -7,10 +7,12 @@ skipped when it is reached, so nobody needs to search a queue.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Pending = Callable[[int], bool]
 SameGroup = Callable[[int, int], bool]
+MayMove = Callable[[str, Sequence[int]], bool]
+"""Whether these samples may leave the queue of that actor."""
 
 
 class Waiting:
@@ -20,15 +22,24 @@ class Waiting:
         self._same = same
         self._queues: dict[str, deque[int]] = {}
         self._shares: deque[deque[int]] = deque()
-        self._reserved_until = 0.0
+        self.kept_until = 0.0
 
-    def deal(self, shares: Sequence[Sequence[int]], names: Sequence[str], until: float) -> None:
-        """Give a share to each of `names`; keep the rest for newcomers, until `until`."""
-        self._queues = {name: deque() for name in names}
-        self._shares = deque(deque(share) for share in shares if share)
-        self._reserved_until = until
-        for name in names:
-            self._claim(name)
+    def deal(
+        self, seated: Mapping[str, Sequence[int]], kept: Iterable[Sequence[int]], until: float
+    ) -> None:
+        """Give each actor its share; the others are `kept` for newcomers, until `until`."""
+        self._queues = {name: deque(share) for name, share in seated.items()}
+        self._shares = deque(deque(share) for share in kept if share)
+        self.kept_until = until
+
+    def queued(self, name: str) -> Sequence[int]:
+        """What waits for this actor, and maybe some that do not wait any more."""
+        return self._queues.get(name, ())
+
+    @property
+    def kept(self) -> bool:
+        """Whether shares wait for actors still to come."""
+        return bool(self._shares)
 
     def join(self, name: str) -> None:
         """A newcomer takes a share, if one was kept."""
@@ -51,17 +62,31 @@ class Waiting:
         for name, start, end in zip(names, cuts[:-1], cuts[1:], strict=True):
             self._queues.setdefault(name, deque()).extendleft(reversed(samples[start:end]))
 
-    def take(self, name: str, room: int, pending: Pending, now: float) -> list[int]:
-        """Up to `room` samples for `name`: its own, then unclaimed ones, then another's."""
+    def take(self, name: str, room: int, pending: Pending) -> list[int]:
+        """Up to `room` samples of the actor's own."""
         taken: list[int] = []
-        while len(taken) < room:
-            queue = self._queues.setdefault(name, deque())
-            if not queue and not self._find_more(name, now):
-                break
+        queue = self._queues.setdefault(name, deque())
+        while queue and len(taken) < room:
             sample = queue.popleft()
             if pending(sample):
                 taken.append(sample)
         return taken
+
+    def find_more(self, name: str, now: float, may_move: MayMove) -> bool:
+        """Fill the actor's empty queue: with what was kept for too long, or with another's."""
+        if now >= self.kept_until and self._claim(name):
+            return True
+        others = [other for other in self._queues if other != name and self._queues[other]]
+        if not others:
+            return False
+        victim = max(others, key=lambda other: len(self._queues[other]))
+        moved = self._later_half(self._queues[victim])
+        if not may_move(victim, moved):
+            return False
+        for _ in moved:
+            self._queues[victim].pop()
+        self._queues[name].extend(moved)
+        return True
 
     def _claim(self, name: str) -> bool:
         if self._shares:
@@ -69,19 +94,10 @@ class Waiting:
             return True
         return False
 
-    def _find_more(self, name: str, now: float) -> bool:
-        if now >= self._reserved_until and self._claim(name):
-            return True
-        longest = max(self._queues, key=lambda other: len(self._queues[other]), default=name)
-        return self._move_half(self._queues[longest], self._queues[name])
-
-    def _move_half(self, source: deque[int], target: deque[int]) -> bool:
-        """Move the later half of `source`, without tearing the group at the cut."""
-        if not source:
-            return False
-        moved = deque([source.pop()])
-        half = len(source) // 2
-        while source and (len(source) > half or self._same(source[-1], moved[0])):
-            moved.appendleft(source.pop())
-        target.extend(moved)
-        return True
+    def _later_half(self, source: deque[int]) -> list[int]:
+        """The later half of `source`, without tearing the group at the cut."""
+        queue = list(source)
+        first = min(len(queue) // 2 + len(queue) % 2, len(queue) - 1)
+        while first > 0 and self._same(queue[first - 1], queue[first]):
+            first -= 1
+        return queue[first:]

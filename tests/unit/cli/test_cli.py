@@ -223,12 +223,14 @@ def test_only_relative_paths_of_models_and_data_are_rooted() -> None:
         "spec": {
             "model": {"uri": "m", "tokenizerUri": "/t"},
             "dataset": {"train": {"uri": "s3://b/x"}, "eval": {"uri": "../e.jsonl"}},
+            "decode": {"profile": "p.json"},
         }
     }
     found = files.rooted(document, Path("/jobs"))["spec"]
     assert found["model"] == {"uri": "/jobs/m", "tokenizerUri": "/t"}
     assert found["dataset"]["train"]["uri"] == "s3://b/x"
     assert found["dataset"]["eval"]["uri"] == "/jobs/../e.jsonl"
+    assert found["decode"] == {"profile": "/jobs/p.json"}
 
 
 @pytest.mark.parametrize("document", [None, 3, [], {}, {"spec": 1}, {"spec": {"model": []}}])

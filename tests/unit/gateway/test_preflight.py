@@ -61,6 +61,18 @@ def test_a_model_folder_that_lacks_something(
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
+        ("/no/such/file", "there is no file /no/such/file"),
+        ("tiny", "is relative"),
+        ("s3://bucket/model", "only files and folders"),
+    ],
+)
+def test_a_profile_that_is_not_there(uri: str, words: str) -> None:
+    assert words in faults(a_job(decode={"profile": uri}))["/spec/decode/profile"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
         ("/no/such/folder", "there is no folder /no/such/folder"),
         ("tiny", "is relative"),
         ("s3://bucket/model", "only files and folders"),

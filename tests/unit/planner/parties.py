@@ -154,6 +154,11 @@ class ModelActor:
                     self.world.journals.pop((fact.key, dispatch), None)
                     self.settled.append(_settled(fact, verdict))
 
+    @property
+    def gone(self) -> bool:
+        """It has left: nothing of its is owed to anybody."""
+        return self.draining and not self.outbox and not self.running
+
     def drain(self) -> None:
         self.draining = True
         for dispatch in list(self.running):
@@ -224,7 +229,7 @@ class ModelActor:
                 state=state,
                 running=pack_ints(rows),
                 outbox=tuple(self.outbox),
-                stats=EngineStats(running=len(self.running), slots=2),
+                stats=EngineStats(running=len(self.running), slots=self.world.slots),
             )
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec import structs
@@ -13,8 +13,10 @@ from ebbtide.wire import (
     Adopted,
     Checkpointed,
     Committed,
+    Decided,
     Dispatched,
     LearnerBeat,
+    Record,
     Spent,
     StepOpened,
 )
@@ -30,10 +32,25 @@ def check(world: World) -> None:
     """Nothing is lost, nothing doubled, and every step is committed once, in order."""
     verdict = examine(world.evidence())
     assert verdict.faults() == {}
+    assert_decided_before_anybody_acts(world.records)
     committed = [r.step for r in world.records if isinstance(r, Committed)]
     assert world.replayed().next_step == world.config.last_step + 1
     if world.attempt == 1:
         assert committed == list(range(world.config.last_step + 1))
+
+
+def assert_decided_before_anybody_acts(records: Sequence[Record]) -> None:
+    """Once for each opening of a step, whoever opened it, and before the first hand-out."""
+    decided = True
+    for record in records:
+        match record:
+            case StepOpened(plan):
+                decided = not plan.groups
+            case Decided():
+                assert not decided, "a step is laid out once"
+                decided = True
+            case Dispatched():
+                assert decided, "nothing is handed out before it is laid out"
 
 
 @pytest.mark.parametrize("actors", [1, 2, 3])

@@ -39,6 +39,7 @@ from services.planner.core.effects import (
     Finish,
     LoadPrompts,
     Report,
+    ScalePool,
     Send,
     WriteBlob,
 )
@@ -53,10 +54,12 @@ from services.planner.core.events import (
     Replied,
     Tick,
 )
+from services.planner.core.lengths import Lengths, make_lengths
 from services.planner.core.planner import Planner
 from tests.checker.evidence import Evidence, Settled
 from tests.unit.planner.builders import UID
 from tests.unit.planner.parties import ModelActor, ModelLearner, ModelScorer, ref_to
+from tests.unit.planner.pool import ModelOperator
 
 
 @dataclass(eq=False)
@@ -98,11 +101,13 @@ class World:
         self.former: list[ModelActor] = []
         self.actors: dict[str, ModelActor] = {}
         self.attempt = 1
+        self.slots = 2
         self.model, self.reference = "initial", ""
         self._timeouts: list[tuple[float, Seat, int]] = []
         self._names = 0
         self.learner = ModelLearner(self, attempt=1)
         self.scorer = ModelScorer(self)
+        self.operator = ModelOperator(self)
         for _ in range(actors):
             self.start_actor()
         self.seat = self._new_planner()
@@ -160,10 +165,16 @@ class World:
             job_uid=UID,
             rows_per_step=_rows(work),
             threshold=judged.threshold if judged else 1.0,
+            lengths=self._lengths(),
         )
         for record in self.records:
             book.apply(record)
         return book
+
+    def _lengths(self) -> Lengths:
+        steering, work = self.config.steering, self.config.work
+        limit = work.max_new_tokens if isinstance(work, Grpo) else 1
+        return make_lengths(steering.prediction, limit=limit, window=steering.window)
 
     # --- what a planner hears and does ------------------------------------------------------------
 
@@ -201,14 +212,17 @@ class World:
                 self.feed(seat, ManifestCommitted(step, ref_to(path, found)))
             case LoadPrompts():
                 self._load_prompts(seat, effect)
-            case Report() | Finish() if seat is self.seat:
+            case Report() | Finish() | ScalePool() if seat is self.seat:
                 self._note(effect)
 
-    def _note(self, effect: Report | Finish) -> None:
-        if isinstance(effect, Finish):
-            self.outcome = effect
-        else:
-            self.reports[effect.report.step] = effect.report
+    def _note(self, effect: Report | Finish | ScalePool) -> None:
+        match effect:
+            case Finish():
+                self.outcome = effect
+            case ScalePool():
+                self.operator.told(effect)
+            case Report(report=report):
+                self.reports[report.step] = report
 
     def _append(self, seat: Seat, record: Record) -> None:
         """A put at the next slot of the chain: an old planner's fails, and it ends."""
@@ -295,8 +309,8 @@ class World:
             self.one_round()
         raise AssertionError(f"the job does not end: {self.seat.planner.standing()}")
 
-    def one_round(self) -> None:
-        """Everything in flight arrives, and everybody works once."""
+    def one_round(self, *, learns: bool = True) -> None:
+        """Everything in flight arrives, and everybody works once; the learner may take longer."""
         for seat in list(self.seats()):
             self.perform(seat)
         letters, self.letters = self.letters, []
@@ -304,8 +318,10 @@ class World:
             letter.deliver()
         for actor in list(self.actors.values()):
             actor.work()
+        self.operator.work()
         self.scorer.work()
-        self.learner.work()
+        if learns:
+            self.learner.work()
         self.fetch()
         self.perform(self.seat)
         self.tick(0.5)

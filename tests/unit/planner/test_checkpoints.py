@@ -1,38 +1,13 @@
-"""Shares of groups, and when a checkpoint is due."""
+"""When a checkpoint is due, and which are kept."""
 
 from __future__ import annotations
 
 import pytest
 
-from ebbtide.wire import GroupPlan, PromptRef
 from services.planner.core.book import Book, Kept
 from services.planner.core.checkpoints import is_due, superseded
-from services.planner.core.decisions import equal_count
 from services.planner.core.evaluation import EvalResult
 from tests.unit.planner.builders import NO_EVAL, UID, a_config, a_policy, a_ref
-
-
-def groups(train: int, held_out: int = 0) -> list[GroupPlan]:
-    purposes = ["train"] * train + ["eval"] * held_out
-    prompt = PromptRef(a_ref("chunk"), 0)
-    return [GroupPlan(g, "p", prompt, 4, what, 1.0, 8) for g, what in enumerate(purposes)]
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 7])
-def test_shares_differ_by_at_most_one_group_and_are_contiguous(n: int) -> None:
-    shares = equal_count(groups(10), n)
-    sizes = [len(share) for share in shares]
-    assert max(sizes) - min(sizes) <= 1
-    assert [g for share in shares for g in share] == list(range(10))
-
-
-def test_each_actor_gets_the_same_mix_of_training_and_evaluation() -> None:
-    assert equal_count(groups(4, 2), 2) == [[0, 1, 4], [2, 3, 5]]
-
-
-def test_more_actors_than_groups_leave_some_without() -> None:
-    shares = equal_count(groups(2), 3)
-    assert sorted(len(share) for share in shares) == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

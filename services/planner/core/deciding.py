@@ -1,0 +1,202 @@
+"""Decides how an opened step is laid out: how many actors, and who decodes what (pure).
+
+With a forecast the candidates are weighed by the cost model; before any answer has been seen the
+number of actors is held, and groups are dealt out in turn. Samples of a group stay together, so
+that their prompt is computed once, unless there are few groups and splitting them pays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ebbtide.wire import Decided, pack_ints
+from services.planner.core.account import Account, dump
+from services.planner.core.config import Economy, Grpo, JobConfig
+from services.planner.core.crew import Crew
+from services.planner.core.curves import Curves
+from services.planner.core.fleet import Fleet
+from services.planner.core.lengths import Lengths
+from services.planner.core.planning.actor_count import Plan, plan
+from services.planner.core.planning.assignment import Assignment, equal_count, round_robin
+from services.planner.core.planning.demand import from_forecast, from_lengths
+from services.planner.core.planning.objective import Terms
+from services.planner.core.planning.pool import Pool, make_pool
+from services.planner.core.planning.record import Decision, Lambda, Objective, ValueOfTime
+from services.planner.core.planning.rollout_time import rollout_time
+from services.planner.core.prediction.forecast import Forecast
+from services.planner.core.rhythm import Rhythm
+from services.planner.core.samples import OpenStep
+
+_FEW_GROUPS = 4
+"""Up to so many groups per actor it is weighed whether to split them."""
+_SPLIT_GAIN = 0.02
+"""Share of the score that splitting groups must gain."""
+
+
+@dataclass(frozen=True)
+class _Draft:
+    plan: Plan
+    together: bool
+
+
+class Decider:
+    """Reads the book, the crew and the curves; changes nothing."""
+
+    def __init__(
+        self,
+        *,
+        config: JobConfig,
+        work: Grpo,
+        lengths: Lengths,
+        crew: Crew,
+        curves: Curves,
+        fleet: Fleet,
+        rhythm: Rhythm,
+    ) -> None:
+        self._config, self._work, self._lengths = config, work, lengths
+        self._crew, self._curves, self._fleet, self._rhythm = crew, curves, fleet, rhythm
+        self._terms = terms(config)
+
+    def decide(self, step: OpenStep, *, count: int, now: float) -> Decided:
+        """`count`: how many actors there will be where the job's number is not to be chosen."""
+        pool = self._pool(count, now)
+        forecast = self._lengths.forecast(step) if self._lengths.informed else None
+        draft = self._weigh(step, forecast, pool) if forecast is not None else None
+        if draft is None or draft.plan.assignment is None:
+            draft = self._blind(step, pool)
+        assignment = draft.plan.assignment
+        assert assignment is not None, "without a forecast groups are dealt out in turn"
+        return Decided(
+            step.plan.step,
+            draft.plan.decision.actors,
+            max(assignment.actors, 1),
+            pack_ints(assignment.actor_of),
+            dump(self._account(draft)),
+        )
+
+    def expected(self, step: OpenStep) -> list[float]:
+        """(samples,) tokens of each answer, as known when the step was opened."""
+        forecast = self._lengths.forecast(step) if self._lengths.informed else None
+        if forecast is None:
+            return [group.max_new_tokens / 2 for group in map(step.group, range(step.size))]
+        means: list[float] = forecast.mean().tolist()
+        return means
+
+    def slots(self) -> int:
+        """Of one actor."""
+        return max((actor.slots for actor in self._crew), default=0) or self._work.slots
+
+    def _pool(self, count: int, now: float) -> Pool:
+        steering = self._config.steering
+        profile = self._curves.profile()
+        if not steering.elastic:
+            return make_pool(minimum=count, maximum=count, serving=count, profile=profile, now=now)
+        return make_pool(
+            minimum=steering.minimum,
+            maximum=steering.maximum,
+            serving=len(self._fleet.present()),
+            loading=self._fleet.coming(),
+            profile=profile,
+            now=now,
+            lead=self._rhythm.of("sync") or 0.0,
+        )
+
+    def _weigh(self, step: OpenStep, forecast: Forecast, pool: Pool) -> _Draft:
+        whole = _Draft(self._plan(step, forecast, pool, together=True), True)
+        if len(step.plan.groups) > _FEW_GROUPS * max(pool.maximum, 1):
+            return whole
+        split = _Draft(self._plan(step, forecast, pool, together=False), False)
+        gains = self._worth(split) < self._worth(whole) * (1 - _SPLIT_GAIN)
+        return split if gains else whole
+
+    def _plan(self, step: OpenStep, forecast: Forecast, pool: Pool, *, together: bool) -> Plan:
+        groups = np.asarray(step.group_of, dtype=np.intp) if together else None
+        demand = from_forecast(forecast, limit=self._work.max_new_tokens, groups=groups)
+        counts = None if self._config.steering.elastic else [pool.maximum]
+        return plan(
+            demand=demand,
+            time=rollout_time(
+                self._curves.profile(),
+                demand,
+                slots=self.slots(),
+                prompt_tokens=prompt_tokens(step),
+                per_sample=self._per_sample(step),
+            ),
+            pool=pool,
+            terms=self._terms,
+            kinds=(self._config.steering.assignment,),
+            counts=counts,
+            profile=self._curves.words,
+        )
+
+    def _worth(self, draft: _Draft) -> float:
+        """Time and actor-seconds of the chosen candidate in one figure."""
+        chosen = draft.plan.decision.chosen
+        of_time, of_actors = self._terms.weights()
+        return of_time * chosen.seconds + of_actors * chosen.actor_seconds if chosen else np.inf
+
+    def _blind(self, step: OpenStep, pool: Pool) -> _Draft:
+        """Nothing is known: the pool is held as it is, and every actor gets as much."""
+        why = "no answer has been seen yet"
+        if self._config.steering.prediction == "none":
+            why = "the job predicts no lengths"
+        count = self._held(pool)
+        together = len(step.plan.groups) >= 2 * count
+        groups = np.asarray(step.group_of, dtype=np.intp) if together else None
+        flat = from_lengths(np.full(step.size, self._work.max_new_tokens / 2), groups=groups)
+        rule = equal_count if self._config.steering.assignment == "equal-count" else round_robin
+        assignment = (
+            rule(flat, count) if step.size else Assignment("round-robin", 0, np.zeros(0, np.intp))
+        )
+        words = f"{why}: the pool is held as it is, and every actor gets as much"
+        return _Draft(Plan(Decision("held", count, None, (), None, words), assignment), together)
+
+    def _held(self, pool: Pool) -> int:
+        """As many as were asked for; beside a blind plan at least one must decode."""
+        current = self._fleet.wanted if self._config.steering.elastic else pool.maximum
+        return max(min(max(current, pool.minimum), pool.maximum), 1)
+
+    def _account(self, draft: _Draft) -> Account:
+        steering = self._config.steering
+        return Account(
+            decision=draft.plan.decision,
+            prediction=steering.prediction,
+            scaling="elastic" if steering.elastic else "static",
+            together=draft.together,
+            profile=self._curves.words,
+            start_seconds=self._curves.profile().startup_seconds,
+            other_seconds=self._rhythm.of("plan", "sync", "score", "learn"),
+        )
+
+    def _per_sample(self, step: OpenStep) -> float:
+        return self._curves.profile().recompute_seconds(prompt_tokens(step))
+
+
+def prompt_tokens(step: OpenStep) -> float:
+    """Mean over the step's samples."""
+    tokens = sum(group.prompt_tokens * group.size for group in step.plan.groups)
+    return tokens / max(step.size, 1)
+
+
+def terms(config: JobConfig) -> Terms:
+    """What is held while actors decode: the learner's ranks, a scorer, the planner."""
+    economy, steering = config.economy, config.steering
+    price = economy.per_hour
+    held = [price.get("planner"), price.get("reward"), *[price.get("learner")] * config.ranks]
+    known = [one for one in held if one is not None]
+    return Terms(
+        objective=_objective(economy),
+        actor_per_hour=price.get("decode"),
+        held_per_hour=sum(known) if len(known) == len(held) else None,
+        held_members=float(config.ranks),
+        horizon=steering.horizon,
+        hysteresis=steering.hysteresis,
+    )
+
+
+def _objective(economy: Economy) -> Objective:
+    if economy.objective == "lambda":
+        return Lambda(economy.weight)
+    return ValueOfTime(economy.hour_worth)

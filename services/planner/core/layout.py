@@ -1,0 +1,104 @@
+"""How the open step is laid out and the pool kept: decided once, recorded, then followed (pure)."""
+
+from __future__ import annotations
+
+from ebbtide.reports import PhaseSeconds
+from ebbtide.wire import Decided, Heartbeat
+from services.planner.core.config import Grpo, JobConfig
+from services.planner.core.curves import Curves
+from services.planner.core.dealing import seat, shares_of, weights_of
+from services.planner.core.deciding import Decider
+from services.planner.core.elastic import Elastic
+from services.planner.core.fleet import Fleet
+from services.planner.core.handouts import Handouts
+from services.planner.core.outlook import Outlook
+from services.planner.core.pen import Pen
+from services.planner.core.rhythm import Rhythm
+from services.planner.core.samples import OpenStep
+
+_STARTS = 2.0
+"""Shares of actors that were asked for are kept for them for so many usual starts."""
+
+
+class Layout:
+    """`Decided` is written before anybody acts on it; a planner that takes over follows it."""
+
+    def __init__(self, *, pen: Pen, config: JobConfig, work: Grpo, handouts: Handouts) -> None:
+        self._pen, self._config, self._work, self._handouts = pen, config, work, handouts
+        self._crew, self._fresh = handouts.crew, True
+        steering = config.steering
+        self._elastic = steering.elastic
+        self._curves = curves = Curves(steering.profile, measured=steering.measured)
+        self._rhythm = rhythm = Rhythm()
+        lengths = pen.book.lengths
+        self._fleet = fleet = Fleet(pen=pen, crew=self._crew, curves=curves, wanted=work.replicas)
+        self._decider = Decider(
+            config=config,
+            work=work,
+            lengths=lengths,
+            crew=self._crew,
+            curves=curves,
+            fleet=fleet,
+            rhythm=rhythm,
+        )
+        self._pool = Elastic(
+            pen=pen,
+            config=config,
+            handouts=handouts,
+            fleet=fleet,
+            curves=curves,
+            outlook=Outlook(lengths=lengths, curves=curves),
+            rhythm=rhythm,
+        )
+
+    def hear(self, beat: Heartbeat) -> None:
+        """An actor's heartbeat, after the crew has taken it in."""
+        self._curves.hear(beat)
+        actor = self._crew.get(beat.actor)
+        if actor is not None:
+            self._fleet.hear(actor)
+
+    def began(self, name: str, since: float) -> None:
+        """The actor's pod was started."""
+        self._fleet.began(name, since)
+
+    def open(self, step: OpenStep) -> None:
+        """Decide, unless the ledger says how it was decided; then act on it."""
+        self._deal(step, step.decided or self._decide(step))
+        self._fresh = False
+
+    def _decide(self, step: OpenStep) -> Decided:
+        decided = self._decider.decide(step, count=self._count(), now=self._pen.now)
+        self._pen.write(decided)
+        if self._elastic:
+            self._pool.open(decided.actors)
+        return decided
+
+    def _count(self) -> int:
+        """In a pool that is not the planner's: those that are there, at first those to come too."""
+        there = len(self._fleet.present())
+        return max(there, self._work.replicas if self._fresh else 1, 1)
+
+    def _deal(self, step: OpenStep, decided: Decided) -> None:
+        expected = self._decider.expected(step)
+        shares = shares_of(step, decided, expected)
+        weights = weights_of(decided, expected, self._decider.slots())
+        names = [actor.name for actor in self._fleet.present()]
+        seated, kept = seat(step, decided, shares, weights, names)
+        start = self._curves.profile().startup_seconds if self._elastic else 0.0
+        keep = max(self._config.patience.join, _STARTS * start)
+        self._handouts.deal(step, seated, kept, expected=expected, keep_seconds=keep)
+
+    def decoding(self, step: OpenStep) -> None:
+        """Time passes while samples are decoded."""
+        if self._elastic:
+            self._pool.decoding(step, self._decider.slots())
+
+    def learning(self, step: OpenStep, *, scored: float | None, learning: float | None) -> None:
+        """Time passes while none is: seconds since the last was decoded, or the update began."""
+        if self._elastic:
+            self._pool.learning(step, scored=scored, learning=learning)
+
+    def committed(self, phases: PhaseSeconds, *, trained: bool) -> None:
+        """A step is over."""
+        self._rhythm.heard(phases, trained=trained)
