@@ -42,6 +42,12 @@ class DecodeMetrics:
             ["outcome"],
             registry=registry,
         )
+        self._prompts = Counter(
+            "ebbtide_decode_prompt_kv",
+            "Prompts that the prefill service was to have, by what came of them",
+            ["outcome"],
+            registry=registry,
+        )
         self._exports = Counter(
             "ebbtide_decode_kv_exports", "Cuts with KV by outcome", ["outcome"], registry=registry
         )
@@ -80,6 +86,11 @@ class DecodeMetrics:
         self._moved.labels("in").inc(size)
         if size:
             self._pull_seconds.observe(seconds)
+
+    def prompt(self, outcome: str, size: int = 0) -> None:
+        """A prompt was asked for. outcome: imported | miss | expired | refused | silent | unfit."""
+        self._prompts.labels(outcome).inc()
+        self._moved.labels("in").inc(size)
 
     def exported(self, size: int) -> None:
         """KV of so many bytes is held for a reader; 0: it could not be."""

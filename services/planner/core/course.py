@@ -19,6 +19,7 @@ from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
 from services.planner.core.pen import Pen
 from services.planner.core.plans import Prompts, sft_plan, with_reference
+from services.planner.core.prefills import PrefillMeter
 from services.planner.core.reporting import Ending, Marks, Update, report
 from services.planner.core.samples import ACCEPTED, OUT, VALUED, WAITING, OpenStep
 from services.planner.core.scoring import ScoringDesk
@@ -50,10 +51,12 @@ class Course:
         scoring: ScoringDesk,
         training: Training,
         meter: Meter,
+        prefill_meter: PrefillMeter,
     ) -> None:
         self._pen, self._config, self._data = pen, config, data
         self._handouts, self._intake, self._scoring = handouts, intake, scoring
         self._training, self._meter = training, meter
+        self._prefill_meter = prefill_meter
         self._prompts = Prompts(config=config, data=data)
         self._prompts_at = -math.inf
         self._aged_at = self._grace_until = pen.reachable
@@ -335,6 +338,7 @@ class Course:
             update=Update(manifest, learned) if manifest and learned else None,
             economy=self._config.economy,
             job_uid=self._config.job_uid,
+            prefill=self._prefill_meter.taken(),
         )
         done = report(ending)
         self.last_reward = done.rewards.mean if done.rewards else self.last_reward

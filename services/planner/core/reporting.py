@@ -21,6 +21,7 @@ from ebbtide.reports import (
     LearnerReport,
     ObjectiveReport,
     PhaseSeconds,
+    PrefillCounts,
     RewardStats,
     SampleCounts,
     StepReport,
@@ -79,6 +80,7 @@ class Ending(msgspec.Struct, frozen=True):
     update: Update | None
     economy: Economy
     job_uid: str
+    prefill: PrefillCounts
 
 
 def report(ending: Ending) -> StepReport:
@@ -103,6 +105,7 @@ def report(ending: Ending) -> StepReport:
         rewards=_rewards(step),
         evaluation=_evaluation(ending.evaluation),
         tokens=_tokens(step),
+        prefill=ending.prefill,
         actors=_actors(ending),
         learner=_learner(ending.update),
         cost=cost,
