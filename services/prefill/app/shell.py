@@ -95,7 +95,7 @@ class Shell:
             Compute: lambda e: self._spawn(self._compute(e), "compute"),
             Export: lambda e: self._spawn(self._export(e, self._kept[e.key]), "export"),
             Release: lambda e: world.transfer.release(e.ticket),
-            Drop: lambda e: self._kept.pop(e.key, None),
+            Drop: self._drop,
             Load: lambda e: self._spawn(self._load(e), "load"),
             Gone: self._leave,
         }
@@ -205,6 +205,9 @@ class Shell:
         future = self._answers.pop(effect.number)
         if not future.done():
             future.set_result(effect.reply)
+
+    def _drop(self, effect: Drop) -> None:
+        self._kept.pop(effect.key)
 
     async def _compute(self, effect: Compute) -> None:
         """A broken engine ends the process: actors compute, and another is started."""
