@@ -94,7 +94,7 @@ class Handouts:
             return 0
         before = self._seq
         ready = [actor for actor in self.crew if actor.serves(step.plan.policy)]
-        if ready and self.prefills.awaited():
+        if ready and self.prefills.is_near():
             return 0
         for actor in ready:
             if self._pen.now >= actor.pause_until:

@@ -89,7 +89,7 @@ class Prefills:
                 return KvKey(policy.digest, "", prompt_tokens - 1, beat.layout)
         return None
 
-    def awaited(self) -> bool:
+    def is_near(self) -> bool:
         """Whether samples should wait a moment, the service being about to hold the policy.
 
         Actors load as long as it does, and whoever is first would compute alone.

@@ -6,6 +6,7 @@ import asyncio
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -79,10 +80,10 @@ class Engine:
 class Stand:
     """A broker, a host, a prefill service and the part of actors that asks it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock()
         self.bus = FakeBus(clock=self.clock)
-        self.blobs = FakeBlobs()
+        self.blobs = FakeBlobs(folder=folder)
         self.host = FakeHost(clock=self.clock)
         self.engine = Engine(self.clock)
         self.log = logs.setup("error", stream=io.StringIO())
@@ -163,11 +164,11 @@ Scenario = Callable[[Stand], Awaitable[None]]
 
 
 @pytest.fixture
-def run() -> Callable[[Scenario], None]:
+def run(tmp_path: Path) -> Callable[[Scenario], None]:
     def run(scenario: Scenario) -> None:
         async def whole() -> None:
             async with asyncio.timeout(600.0):
-                await scenario(Stand())
+                await scenario(Stand(tmp_path))
 
         run_virtual(whole())
 

@@ -36,7 +36,7 @@ class Desk:
     """The planner's part that knows the service, and what it sends."""
 
     def __init__(self) -> None:
-        self.pen = Pen(book=Book(), now=0.0)
+        self.pen = Pen(book=Book(job_uid="job-1"), now=0.0)
         self.prefills = Prefills(pen=self.pen, lease=10.0, load=5.0, pause=0.5)
 
     def sent(self) -> list[Send]:
@@ -104,13 +104,13 @@ def test_a_refused_load_is_sent_again_after_a_pause() -> None:
 def test_ready_actors_wait_a_moment_for_a_service_that_loads() -> None:
     desk = Desk()
     desk.prefills.want(POLICY, INDEX)
-    assert not desk.prefills.awaited()
+    assert not desk.prefills.is_near()
     desk.prefills.hear(a_beat(1, None, "loading"))
-    assert desk.prefills.awaited()
+    assert desk.prefills.is_near()
     desk.pen.move(GRACE)
-    assert not desk.prefills.awaited()
+    assert not desk.prefills.is_near()
     desk.prefills.want(NEXT, INDEX)
-    assert desk.prefills.awaited()
+    assert desk.prefills.is_near()
 
 
 def an_actor_beat(name: str, number: int, stats: EngineStats, incarnation: str = "i") -> Heartbeat:
