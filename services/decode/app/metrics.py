@@ -10,7 +10,6 @@ from ebbtide.metrics import SECONDS
 from ebbtide.wire import Cut, EngineStats, Failed, PolicyRef
 from services.decode.core.messages import Terminal
 
-
 _SOURCES = {
     "computed": "prefill_tokens",
     "shared": "prefill_shared",
