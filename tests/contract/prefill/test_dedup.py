@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -167,7 +168,7 @@ def prompt() -> bytes:
 
 
 @asynccontextmanager
-async def running(make: object) -> AsyncIterator[None]:
+async def running(make: Callable[[Process], Any]) -> AsyncIterator[None]:
     """A shell at work; it is killed at the end of the block."""
     async with asyncio.TaskGroup() as group:
         log = logs.setup("error", stream=io.StringIO())
