@@ -7,6 +7,7 @@ import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,12 +26,12 @@ from ebbtide.testing.clock import VirtualClock, run_virtual
 from ebbtide.testing.transfer import FakeHost, FakeTransfer
 from ebbtide.wire import (
     Assign,
-    CommandReply,
     Dispatch,
     EngineStats,
     Fence,
     KvKey,
     LoadPolicy,
+    Ok,
     PolicyIndex,
     PolicyRef,
     PolicyTensor,
@@ -85,7 +86,7 @@ class Stand:
         self.bus = FakeBus(clock=self.clock)
         self.blobs = FakeBlobs(folder=folder)
         self.host = FakeHost(clock=self.clock)
-        self.engine = Engine(self.clock)
+        self.engine: Any = Engine(self.clock)
         self.log = logs.setup("error", stream=io.StringIO())
         self.registries: dict[str, CollectorRegistry] = {}
 
@@ -120,7 +121,8 @@ class Stand:
 
     async def load(self) -> None:
         command = encode(LoadPolicy(FENCE, *await self.publish()))
-        decode(await self.bus.request(streams.prefill(UID, "p0"), command, 5.0), CommandReply)
+        reply = await self.bus.request(streams.prefill(UID, "p0"), command, 5.0)
+        assert isinstance(decode(reply, Ok), Ok)
         async with self.bus.beats(streams.beat(UID, "prefill", "p0")) as beats:
             async for data in beats:
                 if decode(data, PrefillBeat).state == "serving":

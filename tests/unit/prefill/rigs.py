@@ -108,7 +108,7 @@ class Bench:
 
     def did(self, kind: type[E]) -> list[E]:
         """Effects of one kind since the last look; they are taken out."""
-        found = [effect for effect in self.effects if isinstance(effect, kind)]
+        found: list[E] = [effect for effect in self.effects if isinstance(effect, kind)]
         self.effects = [effect for effect in self.effects if not isinstance(effect, kind)]
         return found
 
