@@ -89,6 +89,21 @@ class TokenCounts(Model):
     wasted: int = Field(0, ge=0, description="Tokens known to have been drawn for nothing.")
 
 
+class PrefillCounts(Model):
+    """Prompt tokens of the step, counted in the engines; resumed texts are prompts here too."""
+
+    needed: int = Field(0, ge=0, description="What engines that share nothing would compute.")
+    computed: int = Field(0, ge=0, description="By all actors and the prefill service.")
+    in_service: int = Field(0, ge=0, description="Of these, by the prefill service.")
+    imported: int = Field(0, ge=0, description="Pulled by actors, by tickets.")
+    saved_by_caching: int = Field(
+        0, ge=0, description="Taken by actors from texts of theirs that begin alike."
+    )
+    saved_by_dedup: int = Field(
+        0, description="imported - in_service: what caches of the actors alone would not save."
+    )
+
+
 class Interval(Model):
     """An actor's state over time, in seconds since the step was opened."""
 
@@ -119,7 +134,7 @@ class LearnerReport(Model):
 class CostEntry(Model):
     """Seconds of one role by cause; `cost` is unset where the price is unknown."""
 
-    role: str = Field(description="planner, decode, reward or learner.")
+    role: str = Field(description="planner, prefill, decode, reward or learner.")
     cause: Cause
     seconds: float = Field(ge=0)
     cost: float | None = Field(None, ge=0, description="In the job's currency.")
@@ -232,6 +247,7 @@ class StepReport(Model):
     rewards: RewardStats | None = None
     evaluation: EvalStats | None = None
     tokens: TokenCounts = Field(default_factory=lambda: TokenCounts())
+    prefill: PrefillCounts = Field(default_factory=lambda: PrefillCounts())
     actors: tuple[ActorTimeline, ...] = ()
     learner: LearnerReport | None = None
     cost: CostReport = Field(default_factory=lambda: CostReport())

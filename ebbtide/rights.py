@@ -55,10 +55,10 @@ def subjects(role: str) -> Subjects:
 _SUBJECTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "planner": (("s.>", "c.>", "p.*", "$JS.API.>", "$JS.ACK.FACTS.>"), ("h.>",)),
     "decode": (
-        ("f.*.*.finished", "f.*.*.cut", "f.*.*.failed", "h.*.decode.>"),
+        ("f.*.*.finished", "f.*.*.cut", "f.*.*.failed", "h.*.decode.>", "k.*"),
         ("c.*.decode.>", "p.*"),
     ),
-    "prefill": (("h.*.prefill.>",), ("c.*.prefill.>",)),
+    "prefill": (("h.*.prefill.>",), ("c.*.prefill.>", "k.*", "p.*")),
     "reward": (
         (
             "f.*.*.score",

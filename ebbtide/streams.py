@@ -79,6 +79,16 @@ def actor(job_uid: str, name: str) -> str:
     return f"c.{job_uid}.decode.{name}"
 
 
+def prefill(job_uid: str, name: str) -> str:
+    """Commands to the prefill service's pod."""
+    return f"c.{job_uid}.prefill.{name}"
+
+
+def tickets(job_uid: str) -> str:
+    """Actors' requests for tickets, which the prefill service answers."""
+    return f"k.{job_uid}"
+
+
 def learner(job_uid: str, attempt: int) -> str:
     """Commands to the learner gang of one attempt (rank 0 answers)."""
     return f"c.{job_uid}.learner.{attempt}"

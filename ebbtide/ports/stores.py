@@ -126,8 +126,13 @@ class Bus(Protocol):
         """Ask; raises DeadlineExceeded after `timeout` seconds, or at once if nobody serves."""
         ...
 
-    def serve(self, subject: str, handler: Handler) -> AbstractAsyncContextManager[None]:
-        """Answer requests in order while open; what the handler raises ends the context."""
+    def serve(
+        self, subject: str, handler: Handler, at_once: int = 1
+    ) -> AbstractAsyncContextManager[None]:
+        """Answer requests in order while open; what the handler raises ends the context.
+
+        With `at_once` so many are handled together, each answered when it is done.
+        """
         ...
 
     async def publish_fact(self, subject: str, data: bytes, dedup_id: str) -> None:

@@ -14,6 +14,7 @@ from ebbtide.spec.roles import (
     DecodeSpec,
     LearnerSpec,
     PlannerSpec,
+    PrefillSpec,
     PriceSpec,
     RewardSpec,
 )
@@ -41,6 +42,9 @@ class RLHFJobSpec(Model):
     )
     reward: RewardSpec | None = Field(None, description="Scoring (required but for sft).")
     decode: DecodeSpec = Field(default_factory=lambda: DecodeSpec(), description="Decode actors.")
+    prefill: PrefillSpec = Field(
+        default_factory=lambda: PrefillSpec(), description="Where prompts are computed."
+    )
     learner: LearnerSpec = Field(default_factory=lambda: LearnerSpec(), description="Learner gang.")
     planner: PlannerSpec = Field(default_factory=lambda: PlannerSpec(), description="Planner.")
     prices: tuple[PriceSpec, ...] = Field((), max_length=64, description="Price per pool.")
@@ -67,7 +71,24 @@ class RLHFJobSpec(Model):
             raise ValueError("prices names a pool twice: keep one price per pool")
         if self.budget and not self.prices:
             raise ValueError("budget needs prices: add prices[] or remove budget")
+        self._check_prefill()
         return self
+
+    def _check_prefill(self) -> None:
+        """A service must compute what the actors would, and hand it over."""
+        if self.prefill.mode != "service":
+            return
+        if self.decode.engine != "torch":
+            raise ValueError("prefill.mode service needs decode.engine torch: no other has KV")
+        same = (self.prefill.threads, self.prefill.device) == (
+            self.decode.threads,
+            self.decode.device,
+        )
+        if self.decode.reference_mode and not same:
+            raise ValueError(
+                "decode.referenceMode promises equal bits: give prefill the threads and device"
+                " of decode"
+            )
 
 
 class ObjectMeta(Model):

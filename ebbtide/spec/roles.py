@@ -78,6 +78,23 @@ class DecodeSpec(RoleSpec):
         return self
 
 
+class PrefillSpec(RoleSpec):
+    """Where prompts are computed: once per job and policy in a service, or in every actor."""
+
+    mode: Literal["colocated", "service"] = Field(
+        "colocated",
+        description="colocated: each actor computes its prompts; service: one pod does, for all.",
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where it computes.")
+    threads: int = Field(1, ge=1, le=256, description="CPU threads.")
+    prefix_rows: int = Field(
+        64, ge=1, le=4096, description="Prompts in its engine, for others that begin alike."
+    )
+    keep_mib: int = Field(
+        1024, ge=1, le=1 << 20, description="KV of computed prompts that is kept for more readers."
+    )
+
+
 class RuleReward(Model):
     """A built-in rule."""
 

@@ -72,14 +72,16 @@ class FakeBus:
         return await answer
 
     @asynccontextmanager
-    async def serve(self, subject: str, handler: Handler) -> AsyncIterator[None]:
+    async def serve(self, subject: str, handler: Handler, at_once: int = 1) -> AsyncIterator[None]:
         service = _Service(handler)
         self._services.setdefault(subject, []).append(service)
         try:
             async with asyncio.TaskGroup() as group:
-                pump = group.create_task(service.run(), name=f"serve {subject}")
+                name = f"serve {subject}"
+                pumps = [group.create_task(service.run(), name=name) for _ in range(at_once)]
                 yield
-                pump.cancel()
+                for pump in pumps:
+                    pump.cancel()
         finally:
             self._services[subject].remove(service)
 

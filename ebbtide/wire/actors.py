@@ -8,6 +8,7 @@ from ebbtide.wire.identity import (
     Dispatch,
     Fence,
     JournalRef,
+    KvKey,
     KvTicket,
     PolicyRef,
     PromptRef,
@@ -58,6 +59,8 @@ class Drain(Wire, frozen=True, tag="drain"):
 
 
 ActorCommand = Submit | CutSamples | Settle | LoadPolicy | Drain
+PrefillCommand = LoadPolicy | Drain
+"""What the planner tells the prefill service."""
 
 
 # --- replies --------------------------------------------------------------------------------
@@ -70,9 +73,10 @@ class Ok(Wire, frozen=True, tag="ok"):
 
 
 class Refusal(Wire, frozen=True, tag="refusal"):
-    """Not done. code: fenced | policy | full | draining | unknown | invalid | temporary.
+    """Not done. code: fenced | policy | full | draining | unknown | invalid | late | temporary.
 
-    temporary: storage failed; the same command again is tried anew.
+    temporary: storage failed; the same command again is tried anew. late: it took longer than
+    whoever asked would wait.
     """
 
     code: str
@@ -159,13 +163,64 @@ class RewardBeat(Wire, frozen=True, tag="reward"):
     scorer_digest: str
 
 
+class PrefillBeat(Wire, frozen=True, tag="prefill"):
+    """The prefill service: what it holds and what it has done since it started.
+
+    state, incarnation, number, load_failure: as in a Heartbeat. `layout`: of its KV, empty without
+    a policy. `stats.prefill_tokens` were computed here; `granted_tokens` is what the readers of
+    its tickets need not compute. `computed` counts prompts, the others requests.
+    """
+
+    instance: str
+    incarnation: str
+    number: int
+    fence: Fence | None
+    policy: PolicyRef | None
+    state: str
+    layout: str
+    stats: EngineStats
+    waiting: int = 0
+    computed: int = 0
+    granted: int = 0
+    granted_tokens: int = 0
+    refused: int = 0
+    load_failure: str = ""
+
+
 class PlannerBeat(Wire, frozen=True):
     """A planner lives: subject p.<job>. Actors that hear none for long end by themselves."""
 
     fence: Fence
 
 
-Beat = Heartbeat | LearnerBeat | RewardBeat
+Beat = Heartbeat | LearnerBeat | RewardBeat | PrefillBeat
+
+
+# --- tickets for prompts (request/reply): subject k.<job> ---------------------------------------
+
+
+class TicketRequest(Wire, frozen=True, tag="ticket"):
+    """An actor asks the prefill service for the KV of a prompt, all its tokens but the last.
+
+    `prompt` is packed, and `key` is its name. `fence` is that of the hand-out which needs it. The
+    reader waits for `seconds`.
+    """
+
+    fence: Fence
+    reader: str
+    policy: PolicyRef
+    key: KvKey
+    prompt: bytes
+    seconds: float
+
+
+class Granted(Wire, frozen=True, tag="granted"):
+    """The KV is held for the reader that asked; whoever is refused computes."""
+
+    ticket: KvTicket
+
+
+TicketReply = Granted | Refusal
 
 
 # --- facts (JetStream): subject f.<job>.<attempt>.<kind> --------------------------------------

@@ -53,7 +53,9 @@ class Assign(Wire, frozen=True):
     """One sample handed to one actor. `max_new_tokens` counts from the prompt's end.
 
     `ticket` is the actor's right to the KV of a beginning of prompt and resumed tokens; when it
-    cannot be used the actor computes.
+    cannot be used the actor computes. `kv` without a ticket says that the prefill service has the
+    prompt's KV or makes it: the actor asks for a ticket. The planner knows no tokens, so its
+    `prefix_hash` is empty there.
     """
 
     key: SampleKey

@@ -24,3 +24,7 @@ class DecodeSettings(RoleSettings):
     """So long a cut sample's KV is held for the actor that goes on with it."""
     kv_pull_seconds: float = Field(default=5.0, gt=0)
     """A pull takes no longer, nor longer than a third of what its ticket is held."""
+    kv_ask_seconds: float = Field(default=5.0, gt=0)
+    """So long the prefill service is waited for; without a ticket the prompt is computed here."""
+    kv_keep_mib: int = Field(default=256, ge=0)
+    """Pulled prompts that are kept for siblings that come later."""

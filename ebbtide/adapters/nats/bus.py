@@ -119,12 +119,14 @@ class NatsBus:
             raise DeadlineExceeded(f"no answer on {subject} in {timeout} s") from None
 
     @asynccontextmanager
-    async def serve(self, subject: str, handler: Handler) -> AsyncIterator[None]:
+    async def serve(self, subject: str, handler: Handler, at_once: int = 1) -> AsyncIterator[None]:
         inbox: asyncio.Queue[Msg] = asyncio.Queue()
         async with self._subscribed(subject, inbox), asyncio.TaskGroup() as group:
-            pump = group.create_task(_answer(inbox, handler), name=f"serve {subject}")
+            name = f"serve {subject}"
+            pumps = [group.create_task(_answer(inbox, handler), name=name) for _ in range(at_once)]
             yield
-            pump.cancel()
+            for pump in pumps:
+                pump.cancel()
 
     # --- beats ----------------------------------------------------------------------------------
 

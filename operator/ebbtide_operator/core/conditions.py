@@ -11,7 +11,7 @@ from ebbtide.objects import rfc3339
 from ebbtide_operator.core.endings import Verdict, over_budget
 from ebbtide_operator.core.failures import standing
 from ebbtide_operator.core.look import Look
-from ebbtide_operator.core.pods import DECODE, LEARNER, PLANNER, REWARD, ROLES
+from ebbtide_operator.core.pods import DECODE, LEARNER, PLANNER, PREFILL, REWARD, ROLES
 from ebbtide_operator.core.reasons import Reason
 from ebbtide_operator.core.status import Condition, Own, RoleStatus
 
@@ -106,7 +106,7 @@ def _count(look: Look, role: str, wanted: int) -> RoleStatus:
 
 
 def _running(look: Look, own: Own) -> Fact:
-    current = [*look.gang(own), *look.planner(own), *look.of(DECODE, REWARD)]
+    current = [*look.gang(own), *look.planner(own), *look.of(PREFILL, DECODE, REWARD)]
     ready = dict.fromkeys(ROLES, 0)
     for pod in current:
         role = pod.label(labels.ROLE)

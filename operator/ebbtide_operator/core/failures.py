@@ -24,7 +24,7 @@ from ebbtide.exits import (
 )
 from ebbtide.objects import rfc3339, unix_time
 from ebbtide.status import Progress
-from ebbtide_operator.core.pods import DECODE, REWARD
+from ebbtide_operator.core.pods import DECODE, PREFILL, REWARD
 from ebbtide_operator.core.status import LastFailure, Own, Retry
 from ebbtide_operator.podspec import PodView
 
@@ -130,7 +130,8 @@ def _reason(pod: PodView) -> str:
 def _mark(role: str, progress: Progress) -> str:
     """What must change for a failure to be forgiven.
 
-    Planner and learner must commit a step. Actors and scorers are many and may come and go (spot):
-    any progress of the job will do.
+    Planner and learner must commit a step. The others may come and go (spot): any progress of the
+    job will do.
     """
-    return progress.last_progress_time if role in (DECODE, REWARD) else str(progress.step)
+    passing = role in (PREFILL, DECODE, REWARD)
+    return progress.last_progress_time if passing else str(progress.step)

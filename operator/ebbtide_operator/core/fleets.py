@@ -1,4 +1,4 @@
-"""Actors and scorers: any number of equal pods that come and go and outlive attempts (pure)."""
+"""Actors, scorers, the prefill service: any number of equal pods that come and go and outlive attempts (pure)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from ebbtide.ports import Resource
 from ebbtide_operator.core.failures import count, new_failures, wait_until
 from ebbtide_operator.core.look import Look, index_of
 from ebbtide_operator.core.plan import Actions, end
-from ebbtide_operator.core.pods import DECODE, REWARD, decode_pod, pool_object, reward_pod
+from ebbtide_operator.core.pods import (
+    DECODE,
+    PREFILL,
+    REWARD,
+    decode_pod,
+    pool_object,
+    prefill_pod,
+    reward_pod,
+)
 from ebbtide_operator.core.status import Own, PoolStatus
 from ebbtide_operator.podspec import PodView
 
@@ -20,7 +28,7 @@ Maker = Callable[[int], Resource]
 
 def advance(look: Look, own: Own) -> Own:
     """Count what failed."""
-    for role in (DECODE, REWARD):
+    for role in (PREFILL, DECODE, REWARD):
         failed = new_failures(own, look.of(role))
         own = count(own, role, failed, look.progress, look.now)
     return own
@@ -40,6 +48,21 @@ def plan_scorers(look: Look, own: Own) -> tuple[Own, Actions]:
         now=look.now,
     )
     return msgspec.structs.replace(own, next_reward=first + made), actions
+
+
+def plan_prefill(look: Look, own: Own) -> tuple[Own, Actions]:
+    """One prefill service where the job wants one; without it actors compute their prompts."""
+    pods = look.of(PREFILL)
+    first = _next_index(own.next_prefill, pods)
+    made, actions = _plan(
+        pods,
+        wanted=look.wanted(PREFILL),
+        first=first,
+        make=lambda index: prefill_pod(look.cast, own.attempt, index),
+        not_before=wait_until(own, PREFILL),
+        now=look.now,
+    )
+    return msgspec.structs.replace(own, next_prefill=first + made), actions
 
 
 def plan_actors(look: Look, own: Own, pool: PoolStatus) -> tuple[PoolStatus, Actions]:

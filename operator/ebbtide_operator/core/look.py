@@ -8,7 +8,7 @@ import msgspec
 
 from ebbtide import labels, status
 from ebbtide.ports import Resource
-from ebbtide_operator.core.pods import DECODE, INDEX, LEARNER, PLANNER, REWARD, Cast
+from ebbtide_operator.core.pods import DECODE, INDEX, LEARNER, PLANNER, PREFILL, REWARD, Cast
 from ebbtide_operator.core.status import Own
 from ebbtide_operator.podspec import PodView
 
@@ -71,6 +71,8 @@ class Look(msgspec.Struct, frozen=True):
             return 1
         if not self.cast.scores:
             return 0
+        if role == PREFILL:
+            return int(spec.prefill.mode == "service")
         if role == REWARD:
             return spec.reward.replicas if spec.reward else 0
         assert role == DECODE

@@ -17,7 +17,8 @@ from ebbtide_operator.core.site import Site
 from ebbtide_operator.podspec import USAGE_FINALIZER, PodSpec
 
 PLANNER, LEARNER, DECODE, REWARD = "planner", "learner", "decode", "reward"
-ROLES = (PLANNER, LEARNER, DECODE, REWARD)
+PREFILL = "prefill"
+ROLES = (PLANNER, LEARNER, PREFILL, DECODE, REWARD)
 INDEX = labels.INDEX
 """Label: rank of a learner, number of any other pod."""
 POOL = f"{labels.GROUP}/pool"
@@ -27,7 +28,7 @@ STOP_GRACE = 5.0
 """Seconds for pods of a job that is over: nothing is left to hand over."""
 BROKEN_GRACE = 2.0
 """Seconds for what is left of a broken attempt: it cannot save anything."""
-_GRACE = {PLANNER: 300.0, LEARNER: 30.0, REWARD: 10.0}
+_GRACE = {PLANNER: 300.0, LEARNER: 30.0, PREFILL: 30.0, REWARD: 10.0}
 _SHORTER = 2.0
 """The process ends itself this much before it would be killed."""
 
@@ -90,6 +91,11 @@ def reward_pod(cast: Cast, attempt: int, index: int) -> Resource:
     return _pod(cast, REWARD, str(index), attempt, index)
 
 
+def prefill_pod(cast: Cast, attempt: int, index: int) -> Resource:
+    """The prefill service that starts as number `index`; it stays over attempts."""
+    return _pod(cast, PREFILL, str(index), attempt, index)
+
+
 def decode_pod(cast: Cast, pool: Resource, attempt: int, index: int) -> Resource:
     """Actor number `index`; it stays over attempts and belongs to the pool."""
     name = f"{cast.name}-{DECODE}-{index}"
@@ -122,7 +128,7 @@ def _pod(
         env=_env(cast, role, name, attempt, grace) | dict(more or {}),
         secret_env=dict(cast.site.secret_env.get(role, {})),
         termination_grace_period_seconds=grace,
-        warm=role == LEARNER or (role == DECODE and cast.spec.decode.engine == "torch"),
+        warm=role in (LEARNER, PREFILL) or (role == DECODE and cast.spec.decode.engine == "torch"),
     )
     return Resource(api_version="v1", kind="Pod", metadata=meta, spec=msgspec.to_builtins(spec))
 
@@ -142,6 +148,7 @@ def _node_pool(spec: RLHFJobSpec, role: str) -> str:
     parts = {
         PLANNER: spec.planner,
         LEARNER: spec.learner,
+        PREFILL: spec.prefill,
         DECODE: spec.decode,
         REWARD: spec.reward or spec.planner,
     }

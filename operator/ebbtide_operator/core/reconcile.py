@@ -112,8 +112,9 @@ def _run(look: Look, own: Own, pool: PoolStatus) -> tuple[Own, PoolStatus, Actio
     own = fleets.advance(look, own)
     own = endings.note_times(look, own)
     own, scorers = fleets.plan_scorers(look, own)
+    own, prefill = fleets.plan_prefill(look, own)
     pool, actors = fleets.plan_actors(look, own, pool)
-    return own, pool, gang.plan(look, own) + scorers + actors
+    return own, pool, gang.plan(look, own) + scorers + prefill + actors
 
 
 def _free(look: Look, own: Own, *, gently: bool) -> tuple[Own, Actions]:

@@ -78,6 +78,7 @@ class Own(msgspec.Struct, frozen=True, rename="camel"):
     gang: str = "released"
     planner_serial: int = 0
     next_reward: int = 0
+    next_prefill: int = 0
     failures: int = 0
     restarts: int = 0
     retries: dict[str, Retry] = {}

@@ -10,6 +10,12 @@ from ebbtide.metrics import SECONDS
 from ebbtide.wire import Cut, EngineStats, Failed, PolicyRef
 from services.decode.core.messages import Terminal
 
+_SOURCES = {
+    "computed": "prefill_tokens",
+    "shared": "prefill_shared",
+    "imported": "prefill_imported",
+}
+
 
 class DecodeMetrics:
     """Reasons of an end: stop | length | cut | a failure's code."""
@@ -42,6 +48,18 @@ class DecodeMetrics:
             ["outcome"],
             registry=registry,
         )
+        self._prefilled = Counter(
+            "ebbtide_decode_prefill_tokens",
+            "Tokens that samples needed prefilled: computed here, shared, or imported",
+            ["source"],
+            registry=registry,
+        )
+        self._prompts = Counter(
+            "ebbtide_decode_prompt_kv",
+            "Prompts that the prefill service was to have, by what came of them",
+            ["outcome"],
+            registry=registry,
+        )
         self._exports = Counter(
             "ebbtide_decode_kv_exports", "Cuts with KV by outcome", ["outcome"], registry=registry
         )
@@ -55,6 +73,7 @@ class DecodeMetrics:
             registry=registry,
         )
         self._drawn = 0
+        self._filled = EngineStats()
         self._policy.set(-1)
 
     def seen(
@@ -68,6 +87,10 @@ class DecodeMetrics:
         self._policy.set(policy.n if policy else -1)
         self._tokens.inc(max(0, stats.decode_tokens - self._drawn))
         self._drawn = max(self._drawn, stats.decode_tokens)
+        for source, name in _SOURCES.items():
+            more = getattr(stats, name) - getattr(self._filled, name)
+            self._prefilled.labels(source).inc(max(0, more))
+        self._filled = stats
 
     def ended(self, facts: Sequence[Terminal]) -> None:
         """Count samples that have just ended."""
@@ -80,6 +103,11 @@ class DecodeMetrics:
         self._moved.labels("in").inc(size)
         if size:
             self._pull_seconds.observe(seconds)
+
+    def prompt(self, outcome: str, size: int = 0) -> None:
+        """A prompt was asked for. outcome: imported | miss | expired | refused | silent | unfit."""
+        self._prompts.labels(outcome).inc()
+        self._moved.labels("in").inc(size)
 
     def exported(self, size: int) -> None:
         """KV of so many bytes is held for a reader; 0: it could not be."""

@@ -12,15 +12,16 @@ from typing import Any
 import msgspec
 
 from ebbtide import streams
+from ebbtide.engines.loading import load_policy
 from ebbtide.errors import EbbtideError, Permanent, Temporary
-from ebbtide.ports import Admission, Blobs, Bus, Clock, Engine, Hot, Transfer
+from ebbtide.ports import Admission, Blobs, Bus, Clock, Engine, Hot, KvData, Transfer
 from ebbtide.runtime import Process
-from ebbtide.wire import ActorCommand, CommandReply, PlannerBeat, Refusal, decode, encode
+from ebbtide.wire import ActorCommand, Assign, CommandReply, PlannerBeat, Refusal, decode, encode
 from services.decode.app.desk import Desk
 from services.decode.app.handover import Handover
 from services.decode.app.larder import RETRY_SECONDS, Larder
 from services.decode.app.metrics import DecodeMetrics
-from services.decode.app.policies import load_policy
+from services.decode.app.prompts import Prompts
 from services.decode.core.actor import Actor
 from services.decode.core.held import Limits
 from services.decode.core.messages import (
@@ -98,6 +99,18 @@ class Shell:
             log=process.log,
             hold=settings.kv_hold_seconds,
             patience=settings.kv_pull_seconds,
+        )
+        self._prompts = Prompts(
+            bus=world.bus,
+            transfer=world.transfer,
+            engine=world.engine,
+            metrics=self._metrics,
+            log=process.log,
+            job_uid=settings.job_uid,
+            pod=settings.pod,
+            ask=settings.kv_ask_seconds,
+            patience=settings.kv_pull_seconds,
+            keep=settings.kv_keep_mib << 20,
         )
         self._changed = asyncio.Event()
         self._gone: asyncio.Future[Gone] = asyncio.get_running_loop().create_future()
@@ -231,12 +244,18 @@ class Shell:
             try:
                 found = await self._larder.fetch(effect.assign)
                 if isinstance(found, Fetched):
-                    kv = await self._handover.pull(effect.assign, found)
+                    kv = await self._kv(effect.assign, found)
                     found = msgspec.structs.replace(found, kv=kv)
                 self.post(found)
             except Temporary as error:
                 self._process.log.warning("prompt not read; trying again", why=str(error))
                 await self._world.clock.sleep(RETRY_SECONDS)
+
+    async def _kv(self, assign: Assign, found: Fetched) -> KvData | None:
+        """What came with the sample by a ticket, or else its prompt from the prefill service."""
+        if assign.ticket is None and assign.kv is not None and found.resumed is None:
+            return await self._prompts.kv(assign, found.prompt)
+        return await self._handover.pull(assign, found)
 
     async def _export(self, effect: Export) -> None:
         self.post(await self._handover.export(effect))

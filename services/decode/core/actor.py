@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from ebbtide import journals
+from ebbtide.loading import Loading
 from ebbtide.ports import (
     EngineCut,
     EngineEvent,
@@ -42,7 +43,6 @@ from ebbtide.wire import (
 )
 from services.decode.core.held import Held, Limits
 from services.decode.core.holding import Holding
-from services.decode.core.loading import Loading
 from services.decode.core.messages import (
     Admit,
     Commanded,

@@ -16,6 +16,7 @@ from services.planner.app.data import PromptReader
 from services.planner.app.world import World
 from services.planner.core.effects import (
     LEARNER,
+    PREFILL,
     Acknowledge,
     AskScores,
     CommitManifest,
@@ -106,9 +107,7 @@ class Errands:
         self._post(Replied(effect.call, await self._ask(effect)))
 
     async def _ask(self, effect: Send) -> CommandReply | LearnerReply | None:
-        uid, attempt = self._world.settings.job_uid, self._fence.attempt
-        here = effect.to == LEARNER
-        subject = streams.learner(uid, attempt) if here else streams.actor(uid, effect.to)
+        subject = self._subject(effect.to)
         try:
             data = await self._world.bus.request(subject, encode(effect.command), effect.timeout)
             reply: CommandReply | LearnerReply = _REPLIES.decode(data)
@@ -118,6 +117,14 @@ class Errands:
             self._log.warning("no usable answer", to=effect.to or "learner", why=str(error))
             return None
         return reply
+
+    def _subject(self, to: str) -> str:
+        uid = self._world.settings.job_uid
+        if to == LEARNER:
+            return streams.learner(uid, self._fence.attempt)
+        if to.startswith(PREFILL):
+            return streams.prefill(uid, to.removeprefix(PREFILL))
+        return streams.actor(uid, to)
 
     async def _ask_scores(self, effect: AskScores) -> None:
         """A request that cannot be queued is asked for again by the core, scorers being idle."""

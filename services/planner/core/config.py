@@ -215,6 +215,8 @@ def _economy(spec: RLHFJobSpec) -> Economy:
     roles = {"planner": spec.planner.pool, "learner": spec.learner.pool, "decode": spec.decode.pool}
     if spec.reward:
         roles["reward"] = spec.reward.pool
+    if spec.prefill.mode == "service":
+        roles["prefill"] = spec.prefill.pool
     objective = spec.planner.objective
     return Economy(
         currency=spec.currency,

@@ -21,6 +21,7 @@ from services.planner.core.judging import decision_report
 from services.planner.core.layout import Layout
 from services.planner.core.pen import Pen
 from services.planner.core.plans import Prompts, sft_plan, with_reference
+from services.planner.core.prefills import PrefillMeter
 from services.planner.core.reporting import Ending, Marks, Update, report
 from services.planner.core.samples import ACCEPTED, OUT, VALUED, WAITING, OpenStep
 from services.planner.core.scoring import ScoringDesk
@@ -53,10 +54,12 @@ class Course:
         training: Training,
         meter: Meter,
         layout: Layout | None,
+        prefill_meter: PrefillMeter,
     ) -> None:
         self._pen, self._config, self._data = pen, config, data
         self._handouts, self._intake, self._scoring = handouts, intake, scoring
         self._training, self._meter = training, meter
+        self._prefill_meter = prefill_meter
         self._prompts = Prompts(config=config, data=data)
         self._prompts_at = -math.inf
         self._aged_at = self._grace_until = pen.reachable
@@ -350,6 +353,7 @@ class Course:
                 now=now,
                 stretches=stretches,
             ),
+            prefill=self._prefill_meter.taken(),
         )
         done = report(ending)
         if self._layout is not None:

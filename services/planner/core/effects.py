@@ -21,7 +21,9 @@ from ebbtide.wire import (
 )
 
 LEARNER = ""
-"""The address of the learner gang; every other address is an actor's name."""
+"""The address of the learner gang; any without a prefix is an actor's name."""
+PREFILL = "prefill/"
+"""Begins the address of a pod of the prefill service; its name follows."""
 
 
 class Append(msgspec.Struct, frozen=True):

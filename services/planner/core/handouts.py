@@ -24,6 +24,7 @@ from services.planner.core.config import JobConfig
 from services.planner.core.crew import CONFIRMED, UNANSWERED, Actor, Crew, Run, Sighting
 from services.planner.core.dealing import Share
 from services.planner.core.pen import Pen
+from services.planner.core.prefills import Prefills
 from services.planner.core.samples import ABANDONED, OUT, WAITING, OpenStep, code_of
 from services.planner.core.settling import Settling
 from services.planner.core.waiting import Waiting
@@ -52,6 +53,12 @@ class Handouts:
         self._policy: tuple[PolicyRef, Ref] | None = None
         self._waiting = Waiting(same=lambda _a, _b: False)
         self._workload: Workload | None = None
+        self.prefills = Prefills(
+            pen=pen,
+            lease=config.patience.lease,
+            load=config.patience.load,
+            pause=config.patience.retry,
+        )
         self.crew = Crew(lease=config.patience.lease)
         self.settling = Settling(
             pen=pen, gather=config.patience.settle, timeout=config.patience.submit
@@ -62,6 +69,7 @@ class Handouts:
     def want(self, policy: PolicyRef, index: Ref) -> None:
         """From now on actors should hold `policy`; they are told at once."""
         self._policy = (policy, index)
+        self.prefills.want(policy, index)
         for actor in self.crew:
             self._load(actor)
 
@@ -102,8 +110,11 @@ class Handouts:
         if not step.states.count(WAITING):
             return 0
         before = self._seq
-        for actor in list(self.crew):
-            if actor.serves(step.plan.policy) and self._pen.now >= actor.pause_until:
+        ready = [actor for actor in self.crew if actor.serves(step.plan.policy)]
+        if ready and self.prefills.is_near():
+            return 0
+        for actor in ready:
+            if self._pen.now >= actor.pause_until:
                 self._fill_one(step, actor)
         for actor in list(self.crew):
             if actor.serves(step.plan.policy) and self._pen.now >= actor.pause_until:
@@ -175,6 +186,7 @@ class Handouts:
             noise_key=noise_key(self._seed, key),
             max_new_tokens=group.max_new_tokens,
             resume=step.journal(sample),
+            kv=self.prefills.kv(step.plan.policy, group.prompt_tokens),
         )
 
     def _submit(self, actor: Actor, assigns: Sequence[Assign]) -> None:

@@ -13,12 +13,14 @@ from ebbtide.errors import Fenced
 from ebbtide.reports import Cause
 from ebbtide.status import CostStatus, PolicyStatus
 from ebbtide.wire import (
+    Beat,
     CommandReply,
     Heartbeat,
     Learned,
     LearnerBeat,
     LearnerReply,
     Ok,
+    PrefillBeat,
     Refusal,
     RewardBeat,
     Saved,
@@ -47,6 +49,7 @@ from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
 from services.planner.core.layout import Layout
 from services.planner.core.pen import Pen
+from services.planner.core.prefills import PrefillMeter, prefill_cause
 from services.planner.core.progress import Standing, cost_status, policy_status, standing
 from services.planner.core.samples import OpenStep
 from services.planner.core.scoring import ScoringDesk
@@ -63,7 +66,7 @@ class Planner:
         grpo = work if isinstance(work, Grpo) else None
         self._config = config
         self._pen = pen = Pen(book=book, now=now)
-        self._meter = Meter()
+        self._meter, self._prefill_meter = Meter(), PrefillMeter()
         self._scoring = ScoringDesk(
             tries=grpo.score_tries if grpo else 1,
             deadline=config.deadlines.score,
@@ -90,6 +93,7 @@ class Planner:
             training=self._training,
             meter=self._meter,
             layout=self._layout,
+            prefill_meter=self._prefill_meter,
         )
         self._pod, self._since = pod, now
         self._course.begin()
@@ -195,7 +199,7 @@ class Planner:
 
     # --- beats --------------------------------------------------------------------------------------
 
-    def _hear(self, beat: Heartbeat | LearnerBeat | RewardBeat) -> None:
+    def _hear(self, beat: Beat) -> None:
         match beat:
             case Heartbeat():
                 self._hear_actor(beat)
@@ -203,6 +207,8 @@ class Planner:
                 self._training.hear(beat)
                 for rank in range(self._config.ranks):
                     self._meter.mark("learner", str(rank), learner_cause(beat), self._pen.now)
+            case PrefillBeat():
+                self._hear_prefill(beat)
             case RewardBeat():
                 self._scoring.hear(beat, self._pen.reachable)
                 cause: Cause = "busy" if beat.busy else "idle"
@@ -217,6 +223,14 @@ class Planner:
         self._meter.mark("decode", beat.actor, actor_cause(beat), self._pen.now)
         if self._layout is not None:
             self._layout.hear(beat)
+        self._prefill_meter.hear(beat)
+
+    def _hear_prefill(self, beat: PrefillBeat) -> None:
+        if beat.fence and beat.fence > self._pen.fence:
+            raise Fenced(f"{beat.instance} obeys a newer planner: {beat.fence}")
+        if self._handouts.prefills.hear(beat):
+            self._meter.mark("prefill", beat.instance, prefill_cause(beat), self._pen.now)
+            self._prefill_meter.hear(beat)
 
     # --- replies --------------------------------------------------------------------------------------
 
@@ -229,6 +243,7 @@ class Planner:
                 self._course.learned(learned)
         if reply is None or isinstance(reply, Refusal | Ok):
             self._handouts.replied(call, reply)
+            self._handouts.prefills.replied(call, reply)
 
     def _refused_as_old(self, refusal: Refusal) -> None:
         if refusal.seen is None or refusal.seen > self._pen.fence:
@@ -241,6 +256,7 @@ class Planner:
         self._meter.mark("planner", self._pod, "busy", now)
         self._meter.expire(now, self._config.patience.lease)
         self._mourn(self._handouts.lapse())
+        self._handouts.prefills.lapse()
         self._training.tick()
         if step is not None:
             self._handouts.resubmit(step)

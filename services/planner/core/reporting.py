@@ -22,6 +22,7 @@ from ebbtide.reports import (
     LearnerReport,
     ObjectiveReport,
     PhaseSeconds,
+    PrefillCounts,
     RewardStats,
     SampleCounts,
     StepReport,
@@ -80,6 +81,7 @@ class Ending(msgspec.Struct, frozen=True):
     update: Update | None
     economy: Economy
     job_uid: str
+    prefill: PrefillCounts
     decision: DecisionReport | None = None
 
 
@@ -105,6 +107,7 @@ def report(ending: Ending) -> StepReport:
         rewards=_rewards(step),
         evaluation=_evaluation(ending.evaluation),
         tokens=_tokens(step),
+        prefill=ending.prefill,
         actors=_actors(ending),
         learner=_learner(ending.update),
         cost=cost,

@@ -1,4 +1,4 @@
-"""Which policy an actor is to hold, and what came of the tries to load it (pure)."""
+"""Which policy a process is to hold, and what came of the tries to load it (pure)."""
 
 from __future__ import annotations
 

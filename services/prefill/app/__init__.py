@@ -1,0 +1,1 @@
+"""The prefill service's shell: answers actors and the planner, computes, exports."""
