@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from ebbtide import ledger, paths
+from ebbtide import ledger, parts, paths
 from ebbtide.engines.samples import Sample, open_sample
 from ebbtide.engines.torch.decoder import Decoder, Limits, make_storage
 from ebbtide.engines.torch.runner import Ints, Runner, build_model
@@ -68,7 +68,7 @@ def read_work(blobs: Path, job_uid: str) -> list[Work]:
         Work(
             step,
             [
-                decode((blobs / r.ref.path).read_bytes(), Rollout)
+                decode(parts.of((blobs / parts.place(r.ref.path)[0]).read_bytes(), r.ref), Rollout)
                 for r in sorted(accepted, key=lambda r: r.key)
                 if r.key.step_issued == step
             ],

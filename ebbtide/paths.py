@@ -20,8 +20,11 @@ def segments(uid: str) -> str:
     return f"jobs/{uid}/ledger/"
 
 
-def rollout(key: SampleKey, dispatch: Dispatch) -> str:
-    """One finished rollout; the dispatch in the name keeps late writers apart."""
+def rollouts(key: SampleKey, dispatch: Dispatch) -> str:
+    """Rollouts that ended together, named by the first one's key and dispatch.
+
+    The dispatch keeps late writers apart. The rollouts are parts (`ebbtide.parts`).
+    """
     name = f"{key.group:06d}-{key.index:04d}-{key.turn}"
     hand = f"{dispatch.attempt}.{dispatch.planner_epoch}.{dispatch.seq}"
     return f"jobs/{key.job_uid}/rollouts/{key.step_issued:08d}/{name}-{hand}.msgpack"

@@ -31,6 +31,7 @@ from obstore.store import LocalStore, MemoryStore, ObjectStore, from_url
 
 from ebbtide.adapters.durable import Durable
 from ebbtide.errors import Corrupt, NotFound, Permanent, Refused, Temporary
+from ebbtide.parts import of, place, refs
 from ebbtide.wire import Ref
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
@@ -97,6 +98,11 @@ class StoreBlobs:
             await self._settle(path)
         return Ref(path=path, digest=await _digest(data), size=len(data))
 
+    async def put_all(self, path: str, parts: Sequence[bytes]) -> list[Ref]:
+        """Write `parts` as one object; each of the refs, which only `fetch` takes, names one."""
+        await self.put(path, b"".join(parts))
+        return refs(path, parts)
+
     async def put_if_absent(self, path: str, data: bytes) -> bool:
         """True for at most one caller ever.
 
@@ -132,10 +138,27 @@ class StoreBlobs:
 
     async def fetch(self, ref: Ref) -> bytes:
         """Read and verify; raises NotFound or Corrupt."""
-        data = await self.get(ref.path)
+        data = await self._read(ref)
         if await _digest(data) != ref.digest:
             raise Corrupt(f"{ref.path} is not what its reference names: digest differs")
         return data
+
+    async def _read(self, ref: Ref) -> bytes:
+        """The object, or of an object with parts the one that is named."""
+        path, start = place(ref.path)
+        if start is None or self._root is not None or not ref.size:
+            return of(await self.get(path), ref)
+        with _translated(path):
+            try:
+                part = await obstore.get_range_async(
+                    self._store, path, start=start, length=ref.size
+                )
+            except BaseError:
+                whole = await obstore.head_async(self._store, path)
+                if whole["size"] < start + ref.size:
+                    raise Corrupt(f"{path} ends before {ref.path} does") from None
+                raise
+        return bytes(part)
 
     async def local(self, ref: Ref) -> Path:
         """The file itself on a local folder (its digest unread), else a verified copy.

@@ -44,7 +44,7 @@ class Emulated:
     """Time per output token of a single sample,"""
     tpot_per_row: float = 0.00005
     """and more for each further sample in the batch."""
-    flush_seconds: float = 0.5
+    flush_seconds: float = 1.0
 
     def length(self, word: int) -> int:
         """How long the sample with noise word `word` gets if nothing limits it; at least 1."""

@@ -29,6 +29,10 @@ class Blobs(Protocol):
         """Write or overwrite; the object is never seen half-written."""
         ...
 
+    async def put_all(self, path: str, parts: Sequence[bytes]) -> list[Ref]:
+        """Write `parts` as one object; each of the refs, which only `fetch` takes, names one."""
+        ...
+
     async def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write unless the path exists: exactly one of many concurrent callers gets True."""
         ...

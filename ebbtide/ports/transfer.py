@@ -18,7 +18,7 @@ class KvData(msgspec.Struct, frozen=True):
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """All of it, verified, and the reader's own: the holder may write over its copy."""
+    """All of it, verified; it stays as it is for as long as it is used."""
 
     kv: KvData
 

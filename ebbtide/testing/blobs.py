@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 from ebbtide.errors import Corrupt, NotFound, Temporary
+from ebbtide.parts import of, place, refs
 from ebbtide.wire import Ref, digest
 
 OK = "ok"
@@ -33,6 +34,10 @@ class FakeBlobs:
         self._write(path, data)
         return Ref(path=path, digest=digest(data), size=len(data))
 
+    async def put_all(self, path: str, parts: Sequence[bytes]) -> list[Ref]:
+        self._write(path, b"".join(parts))
+        return refs(path, parts)
+
     async def put_if_absent(self, path: str, data: bytes) -> bool:
         absent = path not in self.objects
         self._write(path, data if absent else self.objects[path])
@@ -47,7 +52,7 @@ class FakeBlobs:
         return self.objects[path]
 
     async def fetch(self, ref: Ref) -> bytes:
-        data = await self.get(ref.path)
+        data = of(await self.get(place(ref.path)[0]), ref)
         if digest(data) != ref.digest:
             raise Corrupt(f"{ref.path} is not what its reference names: digest differs")
         return data

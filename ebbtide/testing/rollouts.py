@@ -49,5 +49,5 @@ async def a_request(
     """The request that scores `rollout`; writes it and a dataset chunk of its one prompt."""
     row = PromptRow(rollout.prompt_id, rollout.prompt_tokens, "prompt", reference, task, "rows")
     chunk = await blobs.put("datasets/d/chunks/000000.msgpack", encode_rows([row]))
-    ref = await blobs.put(paths.rollout(rollout.key, rollout.dispatch), encode(rollout))
+    ref = await blobs.put(paths.rollouts(rollout.key, rollout.dispatch), encode(rollout))
     return ScoreRequest(rollout.key, 1, ref, row.prompt_id, PromptRef(chunk, 0))

@@ -103,7 +103,8 @@ class Views:
             # A mapped file keeps its number, so the number names the same file for as long.
             name = (status.st_dev, status.st_ino, status.st_size)
             if name not in self._known:
-                mapped = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ)
+                # Private: what a reader does to its view stays with it.
+                mapped = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_COPY)
                 self._known[name] = np.frombuffer(mapped, dtype=np.uint8)
             self._known.move_to_end(name)
             if len(self._known) > self._most:

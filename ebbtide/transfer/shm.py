@@ -2,8 +2,10 @@
 
 Each holder has a folder, and keeps a lock in it for as long as it lives; whoever starts removes
 the folders of the dead. An export is one file whose ending is the stage of its lease: a reader
-takes it by renaming it, reads, and ends by renaming it again, which fails if the holder has taken
-it back meanwhile. So no two read it, and what was read in part is never used.
+takes it by renaming it, verifies it, and ends by renaming it again, which fails if the holder has
+taken it back meanwhile. So no two read it. A reader works on the very pages that were written:
+the holder writes into them again only after the reader has let go of them (the ending "returned"),
+and drops the file, not its pages, when it takes back what is being read.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,8 +33,11 @@ from ebbtide.transfer.tickets import Lease, Stage, patience, unfit, unwanted
 from ebbtide.wire import KvKey, KvTicket
 
 SPARE_BYTES = 512 << 20
+_LOCK = "ebbtide-kv.lock"
 _OPAQUE = re.compile(r"(?P<folder>[\w-][\w.-]*)/(?P<stem>[0-9a-f]{8,})")
-_FORWARD = (Stage.GRANTED, Stage.READING, Stage.CONSUMED)
+_RETURNED = "returned"
+_LENT_SECONDS = 60.0
+"""After so long the pages that a reader keeps are its own, and go when it goes."""
 
 
 def default_folder() -> Path:
@@ -70,6 +76,7 @@ class ShmTransfer:
         self._arena = Arena(self._folder, spare=spare)
         self._views = Views()
         self._exports: dict[bytes, _Export] = {}
+        self._lent: list[tuple[Place, float]] = []
 
     # --- holder ---------------------------------------------------------------------------------
 
@@ -91,10 +98,12 @@ class ShmTransfer:
 
     def held(self) -> Sequence[KvTicket]:
         for opaque, export in list(self._exports.items()):
-            read = self._arena.path(export.place.stem, Stage.CONSUMED).exists()
+            stem, path = export.place.stem, self._arena.path
+            read = path(stem, Stage.CONSUMED).exists() or path(stem, _RETURNED).exists()
             if read or not export.lease.at(self._clock.now()).open:
                 del self._exports[opaque]
                 self._take_back(export)
+        self._collect()
         return [export.lease.ticket for export in self._exports.values()]
 
     async def close(self) -> None:
@@ -112,8 +121,24 @@ class ShmTransfer:
 
     def _take_back(self, export: _Export) -> None:
         """Wherever it stands: it only moves forward, so one pass meets it."""
-        if self._arena.move(export.place, _FORWARD, "spare"):
-            self._arena.give_back(export.place)
+        place = export.place
+        if self._arena.move(place, [Stage.GRANTED], "spare"):
+            self._arena.give_back(place)
+        elif self._arena.move(place, [Stage.READING], Stage.EXPIRED):
+            self._arena.path(place.stem, Stage.EXPIRED).unlink()
+        else:
+            self._lent.append((place, self._clock.now()))
+
+    def _collect(self) -> None:
+        """Use again what readers have returned; let go of what they keep."""
+        lent, self._lent = self._lent, []
+        for place, since in lent:
+            if self._arena.move(place, [_RETURNED], "spare"):
+                self._arena.give_back(place)
+            elif self._clock.now() - since < _LENT_SECONDS:
+                self._lent.append((place, since))
+            else:
+                self._arena.path(place.stem, Stage.CONSUMED).unlink(missing_ok=True)
 
     # --- reader ---------------------------------------------------------------------------------
 
@@ -154,18 +179,20 @@ class ShmTransfer:
         return Reading(mine, data, frame, until) if _renamed(path, mine) else _TAKEN
 
     def finish(self, reading: Reading) -> Imported | Miss | Expired:
-        """Read, then look at the lease again."""
-        result: Imported | Miss
-        try:
-            body = frames.read_body(reading.data, reading.frame)
-            result = Imported(KvData(reading.frame.header.ticket.key, body.data))
-        except Corrupt as error:
-            result = Miss(str(error))
+        """Verify, then look at the lease again."""
+        frame, path = reading.frame, reading.path
+        body = reading.data[frame.start : frame.start + frame.size]
+        whole = frames.holds(body, frame.header.sums)
         if self._clock.now() >= reading.until:
             return Expired("its time was up while it was read")
-        if not _renamed(reading.path, reading.path.with_suffix(f".{Stage.CONSUMED}")):
+        consumed, returned = (path.with_suffix(f".{to}") for to in (Stage.CONSUMED, _RETURNED))
+        if not _renamed(path, consumed if whole else returned):
             return Expired("it was taken back while it was read")
-        return result
+        if not whole:
+            return Miss("a block of keys and values does not hold")
+        # Whoever uses the body keeps it; when the last has let go, the pages go back.
+        weakref.finalize(body, _renamed, consumed, returned)
+        return Imported(KvData(frame.header.ticket.key, body.data))
 
 
 _TAKEN = Expired("it was taken back or read by another")
@@ -189,12 +216,12 @@ def _renamed(old: Path, new: Path) -> bool:
 def _move_in(root: Path, folder: Path) -> int:
     """Remove what dead holders left, and open a folder of one's own; returns its lock."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(root / "lock"):
+    with _locked(root / f"{_LOCK}.all"):
         for other in root.iterdir():
             if other.is_dir() and _is_dead(other):
                 shutil.rmtree(other, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        alive = os.open(folder / "alive", os.O_CREAT | os.O_WRONLY, 0o600)
+        alive = os.open(folder / _LOCK, os.O_CREAT | os.O_WRONLY, 0o600)
         fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return alive
 
@@ -207,11 +234,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_dead(folder: Path) -> bool:
+    """Whether it is a holder's whose process has ended; a folder without a lock is not ours."""
     try:
-        with (folder / "alive").open("rb") as file:
+        with (folder / _LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     except OSError:
-        return True
+        return False
     return True

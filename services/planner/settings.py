@@ -16,8 +16,11 @@ class PlannerSettings(RoleSettings):
     """Work of actors that are still starting is kept for them so long, at the first step."""
     tick_seconds: float = Field(default=0.1, gt=0, le=10)
     """How often deadlines, leases and retries are looked at."""
-    gather_seconds: float = Field(default=0.02, ge=0)
-    """Ledger records that nobody waits for are gathered so long into one segment."""
+    gather_seconds: float = Field(default=0.1, ge=0)
+    """Ledger records that nobody waits for are gathered so long into one segment.
+
+    A step's last samples are not kept waiting.
+    """
     prepare_seconds: float = Field(default=3600.0, gt=0)
     """Longest preparation of the data."""
     status_seconds: float = Field(default=1.0, gt=0, le=60)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ebbtide.parts import of, place
 from ebbtide.wire import BatchManifest, Manifest, Record, Ref, Rollout, decode, digest
 
 
@@ -40,5 +41,5 @@ class Evidence:
 
     def rollout(self, ref: Ref) -> Rollout | None:
         """A rollout, if the blob is there and is what the ledger says."""
-        data = self.blobs.get(ref.path)
+        data = of(self.blobs.get(place(ref.path)[0], b""), ref)
         return decode(data, Rollout) if data and digest(data) == ref.digest else None

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.progress import Progress, step_reports
 from benchmarks.stack import Stack, until
-from ebbtide.wire import Rollout, SampleKey, decode
+from ebbtide.wire import SampleKey
 from tests.checker.lineage import replay
 from tests.checker.reader import read
 from tests.e2e.jobs import Material, Spec, judged, training
@@ -45,9 +45,9 @@ def place(key: SampleKey) -> Place:
 def bits(stack: Stack, job_uid: str) -> Bits:
     evidence = read(stack.blobs, job_uid, [])
     lineage = replay(evidence.records, evidence.manifest)
-    rollouts = [
-        decode(evidence.blobs[found[-1].ref.path], Rollout) for found in lineage.accepted.values()
-    ]
+    found = [evidence.rollout(each[-1].ref) for each in lineage.accepted.values()]
+    rollouts = [rollout for rollout in found if rollout is not None]
+    assert len(rollouts) == len(found)
     reports = step_reports(stack.blobs, job_uid)
     return Bits(
         samples={place(r.key): (r.tokens, r.logprobs) for r in rollouts},

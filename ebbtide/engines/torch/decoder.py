@@ -48,7 +48,7 @@ class Limits:
     """Whether prompts that begin alike share what they have in common."""
     flush_tokens: int = 32
     """A sample's new tokens are reported when there are so many,"""
-    flush_seconds: float = 0.5
+    flush_seconds: float = 1.0
     """or, for all samples, this long after the last time."""
 
     def __post_init__(self) -> None:

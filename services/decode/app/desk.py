@@ -82,15 +82,15 @@ class Desk:
 
     async def _store(self) -> None:
         while True:
-            await asyncio.gather(*map(self._put, await _all_of(self.rollouts)))
+            batch = await _all_of(self.rollouts)
+            await self._insist("rollouts", partial(self._put, batch))
 
-    async def _put(self, rollout: Rollout) -> None:
-        path, data = paths.rollout(rollout.key, rollout.dispatch), encode(rollout)
-
-        async def put() -> None:
-            self._post(Stored(rollout.dispatch, await self._blobs.put(path, data)))
-
-        await self._insist("a rollout", put)
+    async def _put(self, batch: Sequence[Rollout]) -> None:
+        """As one object, though more may have ended meanwhile: they are the next."""
+        path = paths.rollouts(batch[0].key, batch[0].dispatch)
+        refs = await self._blobs.put_all(path, [encode(rollout) for rollout in batch])
+        for rollout, ref in zip(batch, refs, strict=True):
+            self._post(Stored(rollout.dispatch, ref))
 
     async def _publish(self) -> None:
         while True:

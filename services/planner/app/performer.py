@@ -61,11 +61,11 @@ class Performer:
         """Whether all that was asked for is durable and begun."""
         return not self._todo and not self._busy
 
-    def add(self, effects: Sequence[Effect]) -> None:
-        """Have these performed after all that came before."""
+    def add(self, effects: Sequence[Effect], *, urgent: bool = False) -> None:
+        """Have these performed after all that came before; at once if `urgent`."""
         if effects:
             self._todo.extend(effects)
-            self._urgent = self._urgent or any(map(_is_urgent, effects))
+            self._urgent = self._urgent or urgent or any(map(_is_urgent, effects))
             self._news.set()
 
     async def run(self) -> None:

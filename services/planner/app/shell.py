@@ -176,7 +176,7 @@ class Shell:
             event = await self._events.get()
             began = clock.now()
             effects = self._planner.step(event, began)
-            self._performer.add(effects)
+            self._performer.add(effects, urgent=self._planner.hurried)
             for effect in effects:
                 if isinstance(effect, Report):
                     self._metrics.decided(effect.report.decision)

@@ -52,6 +52,8 @@ from services.planner.core.samples import OpenStep
 from services.planner.core.scoring import ScoringDesk
 from services.planner.core.training import Training
 
+_LAST_SAMPLES = 16
+
 
 class Planner:
     """`book`: the replayed ledger, this planner's own Epoch included. `pod`: its name, for cost."""
@@ -113,6 +115,12 @@ class Planner:
     def book(self) -> Book:
         """What the ledger says so far; for looking only."""
         return self._pen.book
+
+    @property
+    def hurried(self) -> bool:
+        """Whether so little is left to decode that the step may wait for any next record."""
+        step = self._pen.book.open
+        return step is None or step.undecoded <= _LAST_SAMPLES
 
     @property
     def progress_at(self) -> float | None:

@@ -31,6 +31,23 @@ async def test_what_is_put_is_read(blobs: Blobs) -> None:
     assert await blobs.fetch(ref) == b"one"
 
 
+async def test_parts_of_one_object_are_fetched_apart(blobs: Blobs) -> None:
+    parts = [b"one", b"", b"three"]
+    refs = await blobs.put_all("jobs/u/parts", parts)
+    assert [await blobs.fetch(ref) for ref in refs] == parts
+    assert await blobs.list("jobs/u") == ["jobs/u/parts"]
+
+
+async def test_a_part_that_is_not_there_is_corrupt(blobs: Blobs) -> None:
+    first, second = await blobs.put_all("parts", [b"one", b"two"])
+    await blobs.put("parts", b"one")
+    assert await blobs.fetch(first) == b"one"
+    with pytest.raises(Corrupt):
+        await blobs.fetch(second)
+    with pytest.raises(Corrupt, match="names no part"):
+        await blobs.fetch(Ref("parts@x", first.digest, 3))
+
+
 async def test_put_overwrites(blobs: Blobs) -> None:
     await blobs.put("a", b"one")
     await blobs.put("a", b"two")

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
+import pytest
 import torch
 from prometheus_client import CollectorRegistry
 
@@ -18,10 +20,12 @@ from ebbtide.engines.policies import INDEX_NAME
 from ebbtide.engines.torch.decoder import Limits
 from ebbtide.engines.torch.engine import TorchEngine
 from ebbtide.errors import NotFound
+from ebbtide.ports import Transfer
 from ebbtide.runtime import Process
 from ebbtide.testing.bus import FakeBus
 from ebbtide.testing.hot import FakeHot
 from ebbtide.testing.tiny_models import publish_tiny
+from ebbtide.transfer.shm import ShmTransfer
 from ebbtide.wire import (
     Assign,
     Cut,
@@ -53,6 +57,7 @@ class Bench:
         self.hot = FakeHot(clock=self.clock)
         self.blobs = open_blobs(folder.as_uri())
         self.job = Job(uid=UID, bus=self.bus, blobs=self.blobs)
+        self.worlds: dict[str, World] = {}
         self._folder = folder
 
     def publish(self) -> tuple[PolicyRef, Ref]:
@@ -76,7 +81,9 @@ class Bench:
             hot=self.hot,
             engine=engine,
             clock=self.clock,
+            transfer=ShmTransfer(name=pod, epoch=1, clock=self.clock, root=self._folder / "kv"),
         )
+        self.worlds[pod] = world
         async with asyncio.TaskGroup() as group:
             log = logs.setup("error", stream=io.StringIO())
             process = Process(group=group, registry=CollectorRegistry(), log=log)
@@ -86,8 +93,10 @@ class Bench:
             work.cancel()
             process.stop_background()
         await engine.close()
+        assert world.transfer is not None
+        await world.transfer.close()
 
-    async def cut_after(self, pod: str, assign: Assign, tokens: int) -> Cut:
+    async def cut_after(self, pod: str, assign: Assign, tokens: int, reader: str = "") -> Cut:
         """Cut it as soon as so many tokens are journalled."""
         await self.job.submit(pod, assign)
         reached = JournalRef(assign.key, assign.dispatch, tokens)
@@ -96,10 +105,15 @@ class Bench:
                 await self.hot.journal(reached)
                 break
             await asyncio.sleep(0.001)
-        await self.job.command(pod, CutSamples(self.job.fence, (assign.dispatch,)))
+        await self.job.command(pod, CutSamples(self.job.fence, (assign.dispatch,), reader))
         fact = await self.job.fact()
         assert isinstance(fact, Cut)
         return fact
+
+    def transfer(self, pod: str) -> Transfer:
+        found = self.worlds[pod].transfer
+        assert found is not None
+        return found
 
     async def rollout(self, fact: Terminal) -> Rollout:
         assert isinstance(fact, Finished)
@@ -124,3 +138,30 @@ async def test_a_cut_sample_has_equal_bits_wherever_it_goes_on(tmp_path: Path) -
         assert 7 <= cut.n_tokens < TOKENS
         assert (moved.tokens, moved.logprobs) == (whole.tokens, whole.logprobs)
         assert moved.spans == whole.spans == (Span(0, TOKENS, policy),)
+
+
+@pytest.mark.parametrize("kv", ["pulled", "expired", "of another reader"])
+async def test_a_sample_that_moves_with_its_kv_has_equal_bits(tmp_path: Path, kv: str) -> None:
+    torch.set_num_threads(1)
+    bench = Bench(tmp_path)
+    job, (policy, index) = bench.job, bench.publish()
+    async with asyncio.timeout(60.0), bench.actor("a0"), bench.actor("a1"):
+        for pod in ("a0", "a1"):
+            await job.command(pod, LoadPolicy(job.fence, policy, index))
+            await job.beat(pod, lambda beat: beat.policy == policy)
+        reader = "a9" if kv == "of another reader" else "a1"
+        cut = await bench.cut_after("a0", await job.assign(0, policy, n=TOKENS), 7, reader)
+        assert cut.ticket is not None
+        assert cut.ticket.key.n_tokens == 3 + cut.n_tokens - 1
+        if kv == "expired":
+            bench.transfer("a0").release(cut.ticket)
+        resumed = await job.assign(1, policy, sample=0, resume=cut.journal, n=TOKENS)
+        await job.submit("a1", msgspec.structs.replace(resumed, ticket=cut.ticket))
+        await job.submit("a0", await job.assign(3, policy, sample=0, n=TOKENS))
+        facts = await job.facts(2)
+        moved, whole = [await bench.rollout(facts[seq]) for seq in (1, 3)]
+        assert (moved.tokens, moved.logprobs) == (whole.tokens, whole.logprobs)
+        beat = await job.beat("a1")
+        assert beat.stats.prefill_imported == (cut.ticket.key.n_tokens if kv == "pulled" else 0)
+        assert beat.stats.prefill_tokens == (0 if kv == "pulled" else 2)
+        await job.beat("a0", lambda beat: bool(beat.holding) == (kv == "of another reader"))

@@ -34,7 +34,7 @@ def start(root: Path, clock: Hands, name: str, epoch: int = 1) -> ShmTransfer:
 
 
 def files(root: Path) -> list[str]:
-    return sorted(p.name for p in root.glob("*/*.*"))
+    return sorted(p.name for p in root.glob("*/0*.*"))
 
 
 def spoil(root: Path, at: int) -> None:
@@ -93,7 +93,21 @@ async def test_the_place_of_what_was_read_is_used_again(
         ticket = await holder.export(blocks(key(n), 5000 * (n + 1)), reader="a1", seconds=30.0)
         assert isinstance(await fetch(reader, ticket), Imported)
         assert not holder.held()
-    assert [name.split(".")[1] for name in files(tmp_path)] == ["spare"]
+    assert len(files(tmp_path)) <= 2
+
+
+async def test_what_a_reader_uses_is_not_written_over(
+    pair: tuple[ShmTransfer, ShmTransfer], clock: Hands
+) -> None:
+    holder, reader = pair
+    ticket = await holder.export(blocks(key()), reader="a1", seconds=30.0)
+    pulled = await fetch(reader, ticket)
+    for n in range(3):
+        clock.at += 50.0
+        holder.held()
+        await holder.export(blocks(key(n)), reader="a1", seconds=30.0)
+    assert isinstance(pulled, Imported)
+    assert bytes(pulled.kv.data) == bytes(blocks(key()).data)
 
 
 async def test_no_more_is_kept_than_the_spare_allows(
@@ -125,6 +139,12 @@ def test_whoever_starts_clears_away_the_dead(tmp_path: Path, clock: Hands) -> No
     asyncio.run(living.export(blocks(key()), reader="a1", seconds=30.0))
     start(tmp_path, clock, "a1")
     assert [p.parent.name for p in tmp_path.glob("*/*.granted")] == ["a0.1"]
+
+
+def test_nothing_of_others_is_cleared_away(tmp_path: Path, clock: Hands) -> None:
+    (tmp_path / "other" / "lock").mkdir(parents=True)
+    start(tmp_path, clock, "a0")
+    assert (tmp_path / "other" / "lock").exists()
 
 
 async def test_a_full_memory_is_temporary(

@@ -13,6 +13,7 @@ from ebbtide import logs, streams
 from ebbtide.engines.emulated import EmulatedEngine
 from ebbtide.engines.emulation import Emulated
 from ebbtide.errors import Temporary
+from ebbtide.parts import place
 from ebbtide.ports import FactMessage
 from ebbtide.runtime import Process
 from ebbtide.testing.blobs import FakeBlobs
@@ -44,6 +45,11 @@ class Blobs(FakeBlobs):
         self._check(path)
         return await super().put(path, data)
 
+    async def put_all(self, path: str, parts: Sequence[bytes]) -> list[Ref]:
+        await asyncio.sleep(0.01)
+        self._check(path)
+        return await super().put_all(path, parts)
+
     def _check(self, path: str) -> None:
         if self.away:
             raise Temporary(f"no answer for {path}")
@@ -60,7 +66,7 @@ class Bus(FakeBus):
     async def publish_facts(self, facts: Sequence[FactMessage]) -> None:
         for message in facts:
             fact: Fact = decode(message.data, Fact)  # type: ignore[arg-type]
-            assert not isinstance(fact, Finished) or fact.ref.path in self._blobs.objects
+            assert not isinstance(fact, Finished) or place(fact.ref.path)[0] in self._blobs.objects
         self.told += len(facts)
         await super().publish_facts(facts)
 

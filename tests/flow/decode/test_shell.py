@@ -9,6 +9,7 @@ import pytest
 
 from ebbtide import paths, streams
 from ebbtide.errors import NotFound, Permanent, Temporary
+from ebbtide.parts import place
 from ebbtide.wire import (
     Cut,
     CutSamples,
@@ -51,7 +52,7 @@ def test_a_sample_goes_from_submit_to_settled(run: Any) -> None:
             fact = await job.fact()
             assert isinstance(fact, Finished)
             whole = await rollout(stand, fact)
-            assert fact.ref.path == paths.rollout(fact.key, fact.dispatch)
+            assert place(fact.ref.path) == (paths.rollouts(fact.key, fact.dispatch), 0)
             assert list(unpack_ints(whole.prompt_tokens)) == [5, 6, 10]
             assert (whole.n_tokens, whole.spans) == (40, (Span(0, 40, policy),))
             await job.settle("a0", fact)

@@ -76,7 +76,7 @@ def rollout(key: SampleKey, tokens: list[int]) -> Rollout:
 
 async def accepted(world: World, group: int, index: int, *, step: int = 0) -> Accepted:
     key = SampleKey(UID, step, group, index)
-    ref = await world.blobs.put(paths.rollout(key, HAND), encode(rollout(key, [2, 3])))
+    ref = await world.blobs.put(paths.rollouts(key, HAND), encode(rollout(key, [2, 3])))
     return Accepted(key, HAND, ref, POLICY, n_tokens=2, finish="stop")
 
 

@@ -150,7 +150,7 @@ async def _rollout(
         timings=Timings(0, 0, 0),
         actor="a",
     )
-    ref = await blobs.put(paths.rollout(key, rollout.dispatch), encode(rollout))
+    ref = await blobs.put(paths.rollouts(key, rollout.dispatch), encode(rollout))
     return Candidate(key, ref, n, 1.0 if key.index % 2 else -1.0, prompt)
 
 

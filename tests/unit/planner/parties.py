@@ -204,7 +204,7 @@ class ModelActor:
             timings=Timings(0.0, 0.0, 0.0),
             actor=self.name,
         )
-        data, path = encode(rollout), paths.rollout(assign.key, assign.dispatch)
+        data, path = encode(rollout), paths.rollouts(assign.key, assign.dispatch)
         self.world.blobs[path] = data
         ref = ref_to(path, data)
         self._end(Finished(assign.key, assign.dispatch, self.name, self.policy, ref, n, "stop"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec import structs
 
 from ebbtide.wire import (
     Abandoned,
@@ -23,7 +24,7 @@ from services.planner.core.config import Deadlines, Economy, Sft
 from services.planner.core.events import Heard, PodStarted, Suspend, Tick
 from services.planner.core.samples import OUT
 from tests.checker.verdict import examine
-from tests.unit.planner.builders import NO_EVAL, a_config, some_data
+from tests.unit.planner.builders import GRPO, NO_EVAL, a_config, some_data
 from tests.unit.planner.world import World
 
 
@@ -70,6 +71,15 @@ def test_a_supervised_job_needs_no_actor() -> None:
     assert world.outcome
     assert world.outcome.outcome == "complete"
     assert len(world.learner.updates) == 2
+
+
+def test_only_the_last_samples_of_a_step_hurry() -> None:
+    world = World(a_config(), some_data())
+    world.calm()
+    assert world.seat.planner.hurried
+    world = World(a_config(work=structs.replace(GRPO, prompts=32)), some_data(64))
+    decoding(world)
+    assert not world.seat.planner.hurried
 
 
 def decoding(world: World) -> None:

@@ -101,6 +101,20 @@ def test_records_that_nobody_waits_for_share_a_segment() -> None:
     run_virtual(scenario())
 
 
+def test_urgent_records_do_not_wait_for_company() -> None:
+    async def scenario() -> None:
+        bench = Bench(gather=5.0)
+        await bench.start()
+        bench.performer.add([Append(a_record(0)), Acknowledge((0,))])
+        await bench.clock.sleep(0.01)
+        assert bench.segments() == [1]  # the epoch
+        bench.performer.add([Append(a_record(1)), Acknowledge((1,))], urgent=True)
+        await bench.clock.sleep(0.01)
+        assert bench.segments() == [1, 2]
+
+    run_virtual(scenario())
+
+
 def test_a_command_does_not_wait_for_company() -> None:
     async def scenario() -> None:
         bench = Bench(gather=5.0)
