@@ -350,6 +350,7 @@ class Course:
                 now=now,
                 stretches=stretches,
             ),
+            migration=self._layout.moved(step) if self._layout else None,
         )
         done = report(ending)
         if self._layout is not None:

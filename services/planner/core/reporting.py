@@ -20,6 +20,7 @@ from ebbtide.reports import (
     GroupCounts,
     Interval,
     LearnerReport,
+    MigrationReport,
     ObjectiveReport,
     PhaseSeconds,
     RewardStats,
@@ -81,6 +82,7 @@ class Ending(msgspec.Struct, frozen=True):
     economy: Economy
     job_uid: str
     decision: DecisionReport | None = None
+    migration: MigrationReport | None = None
 
 
 def report(ending: Ending) -> StepReport:
@@ -110,6 +112,7 @@ def report(ending: Ending) -> StepReport:
         cost=cost,
         objective=_objective(cost, seconds, ending.economy),
         decision=ending.decision,
+        migration=ending.migration,
     )
 
 

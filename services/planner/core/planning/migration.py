@@ -7,7 +7,7 @@ costs. A move takes KV over the measured path or computes it again, whichever is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -28,13 +28,17 @@ MOST_AT_ONCE = 32
 
 
 class Working(NamedTuple):
-    """An actor in a step. `samples` run there now and hold `tokens` (prompt and answer) each."""
+    """An actor in a step. `samples` run there now and hold `tokens` (prompt and answer) each.
+
+    `stays`: it may take samples but gives none up now, for it has moved some lately.
+    """
 
     name: str
     slots: int
     finished: int
     samples: tuple[int, ...]
     tokens: tuple[int, ...]
+    stays: bool = False
 
     @property
     def free(self) -> int:
@@ -43,13 +47,21 @@ class Working(NamedTuple):
 
 
 class Move(NamedTuple):
-    """`how` the target gets the KV; `seconds` until it can go on."""
+    """`how` the target gets the KV; `seconds` until it can go on.
+
+    `gain`: what emptying the source is worth, in the unit of `Worth`; 0 where nothing is weighed.
+    """
 
     sample: int
     source: str
     target: str
     how: Literal["kv", "recompute"]
     seconds: float
+    gain: float = 0.0
+
+
+Far = Callable[[str, str], float]
+"""What a move from one actor to another costs for the way, in seconds."""
 
 
 def tau_rule(actors: Sequence[Working], profile: Profile, *, tau: float = 0.7) -> list[Move]:
@@ -58,7 +70,7 @@ def tau_rule(actors: Sequence[Working], profile: Profile, *, tau: float = 0.7) -
     Targets are actors that are not cut themselves and have free slots, first fit; samples beyond
     those slots stay. Nothing else is weighed.
     """
-    cut = [actor for actor in actors if actor.samples and _finished_share(actor) >= tau]
+    cut = [a for a in actors if a.samples and not a.stays and _finished_share(a) >= tau]
     names = {actor.name for actor in cut}
     slots = [a.name for a in actors if a.samples and a.name not in names for _ in range(a.free)]
     waiting = [(actor, i) for actor in cut for i in range(len(actor.samples))]
@@ -80,7 +92,8 @@ def global_cut(
     ranked = sorted((a for a in actors if a.samples), key=lambda a: (-len(a.samples), a.name))
     kept = ranked[: _enough(ranked, threshold, profile)]
     slots = [actor.name for actor in kept for _ in range(actor.free)]
-    waiting = [(a, i) for a in ranked[len(kept) :] for i in range(len(a.samples))]
+    going = [actor for actor in ranked[len(kept) :] if not actor.stays]
+    waiting = [(a, i) for a in going for i in range(len(a.samples))]
     return [_move(a, i, to, profile) for (a, i), to in zip(waiting, slots, strict=False)]
 
 
@@ -88,12 +101,18 @@ def global_cut(
 class Worth:
     """What a second is worth, in one unit: of an actor, and of the step (what waits for its end).
 
-    margin: seconds of an actor that a move must gain at least.
+    actor 0: nobody is released, so a move must bring the step's end nearer. margin: seconds of an
+    actor (else of the step) that a move must gain at least.
     """
 
     actor: float = 1.0
     step: float = 0.0
     margin: float = 0.5
+
+    @property
+    def least(self) -> float:
+        """What a move must gain."""
+        return self.margin * (self.actor or self.step)
 
 
 def benefit_rule(
@@ -102,20 +121,22 @@ def benefit_rule(
     profile: Profile,
     *,
     worth: Worth,
+    far: Far | None = None,
 ) -> list[Move]:
     """Empty the actors for which it pays; all of an actor's samples move, or none.
 
     `residual`: tokens to come, one row per running sample in the actors' order. Saved is the
     holding time of the source; paid are the move itself, during which the source is held, the
-    targets' longer time, and any delay of the step's end. Targets are chosen by matching.
+    targets' longer time, and any delay of the step's end. Targets are chosen by matching; of
+    equal ones the nearest by `far`.
     """
     busy = [actor for actor in actors if actor.samples]
     if len(busy) < 2:
         return []
-    board = _board(busy, residual, profile)
+    board = _board(busy, residual, profile, far)
     moves: list[Move] = []
     for source in sorted(range(len(busy)), key=lambda a: (len(busy[a].samples), busy[a].name)):
-        if 0 < len(board.held[source]) <= MOST_AT_ONCE:
+        if 0 < len(board.held[source]) <= MOST_AT_ONCE and not busy[source].stays:
             moves += board.empty(source, worth)
     return moves
 
@@ -124,9 +145,15 @@ class _Board:
     """Who decodes what, and the expected seconds that each actor still takes."""
 
     def __init__(
-        self, actors: Sequence[Working], demand: Demand, time: RolloutTime, profile: Profile
+        self,
+        actors: Sequence[Working],
+        demand: Demand,
+        time: RolloutTime,
+        profile: Profile,
+        far: Far | None,
     ) -> None:
         self._actors, self._demand, self._time, self._profile = actors, demand, time, profile
+        self._far = far
         starts = np.cumsum([0, *(len(a.samples) for a in actors)])
         self.held = [list(range(starts[a], starts[a + 1])) for a in range(len(actors))]
         self._first = starts
@@ -142,13 +169,11 @@ class _Board:
             return []
         moves = [self._move(row, t) for row, t in zip(self.held[source], targets, strict=True)]
         after = self._after(source, targets)
-        if (
-            self._gain(source, after, max(m.seconds for m in moves), worth)
-            <= worth.margin * worth.actor
-        ):
+        gain = self._gain(source, after, max(m.seconds for m in moves), worth)
+        if gain <= worth.least:
             return []
         self._settle(source, targets, after)
-        return moves
+        return [move._replace(gain=gain) for move in moves]
 
     def _match(self, source: int) -> list[int] | None:
         """A target for each sample: the cheapest matching to free slots."""
@@ -165,6 +190,8 @@ class _Board:
         costs = extra + np.minimum(alone[:, None], ends[None]) * slower[columns][None] * (
             1 + 0.01 * nth
         )
+        if self._far is not None:
+            costs += [self._far(self._actors[source].name, self._actors[t].name) for t in columns]
         return [columns[c] for c in cheapest_matching(costs)]
 
     def _slowdowns(self, others: Sequence[int]) -> Floats:
@@ -207,7 +234,7 @@ class _Board:
         longer = after.sum() - before.sum() + before[source]
         changed = after > before
         end = max(after.max(), (after[changed] + moving).max(initial=0.0))
-        later = max(end - before.max(), 0.0)
+        later = end - before.max()
         return float(worth.actor * (saved - longer) - worth.step * later)
 
     def _settle(self, source: int, targets: Sequence[int], after: Floats) -> None:
@@ -230,14 +257,16 @@ class _Board:
         return self._time.seconds(shares @ self._demand.alive, shares @ self._demand.quiet)
 
 
-def _board(actors: Sequence[Working], residual: Forecast, profile: Profile) -> _Board:
+def _board(
+    actors: Sequence[Working], residual: Forecast, profile: Profile, far: Far | None
+) -> _Board:
     tokens = [t for actor in actors for t in actor.tokens]
     assert len(residual) == len(tokens), "one forecast per running sample"
     demand = from_forecast(residual)
     slots = max(actor.slots for actor in actors)
     context = sum(tokens) / len(tokens)
     time = rollout_time(profile, demand, slots=slots, prompt_tokens=context)
-    return _Board(actors, demand, time, profile)
+    return _Board(actors, demand, time, profile, far)
 
 
 def _finished_share(actor: Working) -> float:
