@@ -11,6 +11,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from ebbtide.reports import DecisionReport
+
 JobState = Literal[
     "Pending", "Starting", "Running", "Draining", "Suspended", "Complete", "Failed", "Cancelled"
 ]
@@ -142,6 +144,14 @@ class Metrics(ApiModel):
 
     items: list[dict[str, Any]]
     next: str | None = None
+
+
+class StepDecision(ApiModel):
+    """How a committed step was laid out, and why; amounts are in `currency`."""
+
+    step: int
+    currency: str
+    decision: DecisionReport
 
 
 class CostPart(ApiModel):

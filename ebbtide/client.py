@@ -35,6 +35,7 @@ from ebbtide.api import (
     Metrics,
     ProblemDocument,
     SampleList,
+    StepDecision,
     Validation,
 )
 from ebbtide.errors import EbbtideError, Temporary
@@ -225,6 +226,10 @@ class Client:
             found += page.items
             after = page.next
         return found
+
+    def decision(self, name: str, step: int) -> StepDecision:
+        """How a committed step was laid out, and why; ApiError (404) for one that is not."""
+        return self._get(f"/v1/jobs/{name}/steps/{step}/decision", StepDecision)
 
     def cost(self, name: str) -> CostReport:
         """Held time and money by role and cause."""

@@ -156,6 +156,21 @@ def cost(name: Name, as_json: AsJson = False) -> None:
     show_cost(name, as_json=as_json)
 
 
+@app.command(epilog="Example: ebbtide explain demo 3")
+@guarded
+def explain(
+    name: Name,
+    step: Annotated[
+        int | None, typer.Argument(min=0, help="Step [default: the last one committed].")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how a step was laid out and why: what was weighed, and what it came to."""
+    from ebbtide.cli.explain import show_decision
+
+    show_decision(name, step=step, as_json=as_json)
+
+
 @app.command(epilog="Example: ebbtide samples demo --step 3 --purpose eval --limit 5")
 @guarded
 def samples(

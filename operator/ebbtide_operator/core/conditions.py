@@ -114,7 +114,7 @@ def _running(look: Look, own: Own) -> Fact:
     needed = {
         PLANNER: 1,
         LEARNER: look.wanted(LEARNER),
-        DECODE: min(1, look.wanted(DECODE)),
+        DECODE: 0 if _comes_and_goes(look, own) else min(1, look.wanted(DECODE)),
         REWARD: min(1, look.wanted(REWARD)),
     }
     short = [f"{role} {ready[role]}/{n}" for role, n in needed.items() if ready[role] < n]
@@ -122,6 +122,11 @@ def _running(look: Look, own: Own) -> Fact:
         words = "waiting for " + ", ".join(short)
         return Fact("Running", holds=False, reason=Reason.PODS_STARTING, message=words)
     return Fact("Running", holds=True, reason=Reason.ROLES_READY)
+
+
+def _comes_and_goes(look: Look, own: Own) -> bool:
+    """An elastic pool of a job that runs: its actors come and go between and inside steps."""
+    return look.cast.spec.planner.scaling == "elastic" and own.holds("Running")
 
 
 def _suspended(own: Own, why_not: Reason | None, left: bool) -> Fact:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from starlette.responses import JSONResponse, Response
 
 from ebbtide import paths, usage
-from ebbtide.api import CheckpointList, CostReport, Metrics, SampleList
+from ebbtide.api import CheckpointList, CostReport, Metrics, SampleList, StepDecision
 from ebbtide.errors import NotFound
 from ebbtide.ports import Resource
 from ebbtide.usage import Usage
@@ -38,6 +38,9 @@ class ArtifactRoutes:
 
     def install(self, router: APIRouter) -> None:
         """Add the routes of this class."""
+        decided = answers(200, StepDecision, 400, 404, 422)
+        path = "/v1/jobs/{name}/steps/{step}/decision"
+        add(router, "GET", path, self.get_decision, decided)
         for handler, model in (
             (self.get_metrics, Metrics),
             (self.get_cost, CostReport),
@@ -69,6 +72,24 @@ class ArtifactRoutes:
         items = [msgspec.json.decode(data) for data in await self._read_all(chosen)]
         following = str(_number(chosen[-1])) if len(steps) > limit else None
         return JSONResponse({"items": items, "next": following})
+
+    async def get_decision(
+        self,
+        name: JobName,
+        step: Annotated[int, Path(ge=0, le=2**31, description="Number of the step.")],
+    ) -> Response:
+        """How a committed step was laid out and why, and what it came to."""
+        job = await self._parts.job(name)
+        try:
+            data = await self._parts.blobs.get(paths.step_report(job.metadata.uid, step))
+        except NotFound:
+            raise NotFound(f"step {step} is not committed yet", field="step") from None
+        report = msgspec.json.decode(data)
+        if report.get("decision") is None:
+            raise NotFound(f"step {step} decoded nothing: there was no decision", field="step")
+        currency = report["cost"]["currency"]
+        found = {"step": step, "currency": currency, "decision": report["decision"]}
+        return JSONResponse(found)
 
     async def get_cost(self, name: JobName) -> Response:
         """Held time and money by role and cause."""

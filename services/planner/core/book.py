@@ -172,7 +172,7 @@ class Book:
         self.initial = self.initial or record.plan.policy.digest
         self.reference = self.reference or dict(record.plan.digests).get("reference", "")
         self.cursor = record.plan.data_cursor
-        self.lengths.opened()
+        self.lengths.opened(record.plan)
 
     def _decided(self, record: Decided) -> None:
         step = self.open

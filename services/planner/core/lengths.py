@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ebbtide.wire import Accepted, GroupPlan
+from ebbtide.wire import Accepted, GroupPlan, StepPlan
 from services.planner.core.prediction.blend import Blend
 from services.planner.core.prediction.calibration import Calibration, calibrate
 from services.planner.core.prediction.ewma import Ewma
@@ -29,6 +29,7 @@ class Lengths:
     def __init__(self, predictor: Predictor | None = None) -> None:
         self._predictor = predictor
         self._round = 0
+        self._names: list[tuple[str, str]] = []
         self.seen = 0
 
     @property
@@ -36,9 +37,10 @@ class Lengths:
         """Whether a forecast rests on anything but a guess."""
         return self._predictor is not None and self.seen > 0
 
-    def opened(self) -> None:
+    def opened(self, plan: StepPlan) -> None:
         """A step begins; what came of the one before, whole or not, is history."""
         self._round += 1
+        self._names = [(_prompt(group), _task(group)) for group in plan.groups]
         if self._predictor is not None:
             self._predictor.end_step(self._round - 1)
 
@@ -46,15 +48,16 @@ class Lengths:
         """The ledger has the sample's rollout."""
         if self._predictor is None:
             return
-        group = step.group(sample)
+        group, number = step.group(sample), step.group_of[sample]
+        prompt, task = self._names[number]
         self.seen += 1
         self._predictor.observe(
             Observation(
-                prompt_id=_prompt(group),
+                prompt_id=prompt,
                 prompt_tokens=group.prompt_tokens,
-                task=_task(group),
+                task=task,
                 step=self._round,
-                group=step.group_of[sample],
+                group=number,
                 length=record.n_tokens,
                 censored=record.finish == CUT_SHORT,
             )
@@ -102,8 +105,8 @@ class Lengths:
         groups = step.plan.groups
         queries = Queries(
             step=self._round,
-            prompt_ids=[_prompt(group) for group in groups],
-            tasks=[_task(group) for group in groups],
+            prompt_ids=[prompt for prompt, _ in self._names],
+            tasks=[task for _, task in self._names],
             prompt_tokens=np.array([group.prompt_tokens for group in groups], dtype=np.int32),
             groups=np.arange(first, first + len(groups), dtype=np.int32),
             rows=np.array(step.group_of, dtype=np.intp)[samples],

@@ -119,10 +119,30 @@ def test_get_shows_conditions(run: Run, gateway: Served) -> None:
 
 
 def test_a_job_that_does_not_exist_is_one_line_and_code_1(run: Run) -> None:
-    for command in ("get", "watch", "logs", "cost", "samples", "cancel", "delete", "checkpoints"):
+    reading = ("get", "watch", "logs", "cost", "samples", "explain", "checkpoints")
+    for command in (*reading, "cancel", "delete"):
         found = run(command, "nope")
         assert found.exit_code == 1, command
         assert found.stderr == "ebbtide: RLHFJob default/nope does not exist\n", command
+
+
+def test_explain_tells_the_last_committed_step_in_words_or_as_json(
+    run: Run, gateway: Served
+) -> None:
+    job = gateway.do(gateway.world.put_job("explained", progress={"step": 1, "totalSteps": 3}))
+    said = {"rule": "held", "reason": "no answer has been seen yet", "actors": 2}
+    decision = {**said, "scaling": "static", "prediction": "blend"}
+    report = {"step": 0, "cost": {"currency": "EUR"}, "decision": decision}
+    path = paths.step_report(job.metadata.uid, 0)
+    gateway.do(gateway.world.blobs.put(path, json.dumps(report).encode()))
+    found = run("explain", "explained")
+    assert found.exit_code == 0, found.stderr
+    text = found.stdout
+    assert "step 0: 2 actors (held, static)" in text
+    assert "why: no answer has been seen yet" in text
+    found = json.loads(run("explain", "explained", "0", "--json").stdout)
+    assert found["decision"]["actors"] == 2
+    assert "step 1 is not committed yet" in run("explain", "explained", "1").stderr
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,30 @@ async def test_metrics_are_the_step_reports_in_order() -> None:
     assert rest["next"] is None
 
 
+async def put_report(world: World, step: int, decision: dict[str, Any] | None) -> None:
+    report = {"step": step, "cost": {"currency": "EUR"}, "decision": decision}
+    await world.blobs.put(paths.step_report(UID, step), json.dumps(report).encode())
+
+
+async def test_the_decision_of_a_step_is_told_with_its_currency() -> None:
+    world = World()
+    await world.put_job()
+    await put_report(world, 3, {"rule": "kept", "actors": 4})
+    found = await get(world, "steps/3/decision")
+    assert found == {"step": 3, "currency": "EUR", "decision": {"rule": "kept", "actors": 4}}
+
+
+@pytest.mark.parametrize(("step", "why"), [(0, "decoded nothing"), (1, "not committed yet")])
+async def test_a_step_without_a_decision_says_why(step: int, why: str) -> None:
+    world = World()
+    await world.put_job()
+    await put_report(world, 0, None)
+    async with world.client() as api:
+        answer = await api.get(f"/v1/jobs/demo/steps/{step}/decision")
+    assert answer.status_code == 404
+    assert why in answer.json()["detail"]
+
+
 async def test_cost_joins_held_time_with_causes() -> None:
     world = World()
     await world.put_job()

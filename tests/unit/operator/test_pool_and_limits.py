@@ -69,6 +69,18 @@ def test_a_name_is_not_used_twice_after_a_crash_between_pod_and_number() -> None
     assert world.alive("decode") == ["job-decode-1", "job-decode-2"]
 
 
+@pytest.mark.parametrize(("scaling", "runs"), [("elastic", True), ("static", False)])
+def test_a_job_runs_on_while_the_actors_of_its_elastic_pool_come_back(
+    scaling: str, *, runs: bool
+) -> None:
+    world = running(a_job(planner={"scaling": scaling}))
+    world.patch(POOL, {"spec": {"replicas": 0}})
+    world.rest()
+    world.patch(POOL, {"spec": {"replicas": 2}})
+    world.settle()  # made, not started yet
+    assert world.own.holds("Running") is runs
+
+
 # --- deadlines and money --------------------------------------------------------------------------
 
 

@@ -71,7 +71,7 @@ def end(lengths: Lengths, step: OpenStep, sample: int, tokens: int, finish: str 
 
 def a_round(lengths: Lengths, tokens: list[int], finish: str = "stop") -> None:
     step = a_step(0, prompts=len(tokens))
-    lengths.opened()
+    lengths.opened(step.plan)
     for sample in range(step.size):
         end(lengths, step, sample, tokens[sample // 2], finish)
 
@@ -86,7 +86,7 @@ def median(lengths: Lengths, step: OpenStep, sample: int) -> float:
 def test_what_a_prompt_was_long_before_is_expected_again(prediction: str) -> None:
     lengths = make_lengths(prediction, limit=400)
     a_round(lengths, [10, 20, 40, 80, 160, 320])
-    lengths.opened()
+    lengths.opened(a_step(1).plan)
     found = [median(lengths, a_step(1), 2 * g) for g in range(6)]
     assert found == sorted(found)
     assert found[-1] > 2 * found[0]
@@ -96,7 +96,7 @@ def test_siblings_are_heard_by_the_forecast_of_now_and_not_by_that_of_the_openin
     lengths = make_lengths("blend", limit=400)
     a_round(lengths, [50] * 6)
     step = a_step(1)
-    lengths.opened()
+    lengths.opened(step.plan)
     before = median(lengths, step, 1)
     end(lengths, step, 0, 390)
     now = lengths.forecast_now(step, np.array([1]), np.array([0], dtype=np.int32))
@@ -109,16 +109,16 @@ def test_an_answer_that_the_limit_cut_is_taken_as_longer_than_one_that_ended_the
     cut, whole = make_lengths("blend", limit=400), make_lengths("blend", limit=400)
     a_round(cut, [200] * 6, "length")
     a_round(whole, [200] * 6, "stop")
-    cut.opened()
-    whole.opened()
+    cut.opened(a_step(1).plan)
+    whole.opened(a_step(1).plan)
     assert median(cut, a_step(1), 0) > 1.1 * median(whole, a_step(1), 0)
 
 
 def test_a_prompt_at_another_temperature_has_lengths_of_its_own() -> None:
     lengths = make_lengths("ewma", limit=400)
     a_round(lengths, [10, 390])
-    lengths.opened()
     step = a_step(1, prompts=2, held_out=0.0)
+    lengths.opened(step.plan)
     assert median(lengths, step, 0) == pytest.approx(10)
     assert median(lengths, step, 4) == pytest.approx(200)  # the mean of all: it was never asked so
 
@@ -126,7 +126,7 @@ def test_a_prompt_at_another_temperature_has_lengths_of_its_own() -> None:
 def test_without_a_predictor_nothing_is_expected() -> None:
     lengths = make_lengths("none", limit=400)
     a_round(lengths, [10, 390])
-    lengths.opened()
+    lengths.opened(a_step(1).plan)
     assert lengths.forecast(a_step(1)) is None
     assert not lengths.informed
     assert lengths.dump() == b""

@@ -1,0 +1,66 @@
+"""A decision in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ebbtide.cli.explain import in_words
+from ebbtide.reports import CalibrationReport, CandidateReport, DecisionReport
+
+CANDIDATE = CandidateReport(
+    kind="unequal",
+    actors=3,
+    seconds=9.0,
+    steady_seconds=8.0,
+    actor_seconds=20.0,
+    score=0.1,
+    chosen=True,
+)
+
+
+def a_decision(**more: Any) -> DecisionReport:
+    fields: dict[str, Any] = {
+        "rule": "chosen",
+        "reason": "unequal on 3 has the best score",
+        "actors": 3,
+        "scaling": "elastic",
+        "prediction": "blend",
+        "samples": 64,
+        "tokens": 9000.0,
+        "longest": 600.0,
+        "candidates": (CANDIDATE,),
+        "predicted_decode_seconds": 9.0,
+        "realised_decode_seconds": 10.0,
+        "predicted_actor_seconds": 20.0,
+        "realised_busy_seconds": 25.0,
+        "realised_held_seconds": 30.0,
+    }
+    return DecisionReport(**{**fields, **more})
+
+
+def text(decision: DecisionReport) -> str:
+    return "\n".join(in_words(7, decision))
+
+
+def test_choice_reason_inputs_and_outcome_are_said() -> None:
+    said = text(a_decision())
+    assert "step 7: 3 actors (chosen, elastic)" in said
+    assert "why: unequal on 3 has the best score" in said
+    assert "64 samples (groups kept together), 9000 tokens expected, the longest 600" in said
+    assert "decoding: 9.0 s predicted, 10 s realised (-10%)" in said
+    assert "actors: 20 s predicted, 25 s realised (-20%) of decoding, 30 s held" in said
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    blind = a_decision(
+        samples=0, candidates=(), predicted_decode_seconds=None, predicted_actor_seconds=None
+    )
+    assert "predicted" not in text(blind)
+    assert "expected" not in text(blind)
+
+
+def test_how_good_the_lengths_were_is_said_with_what_could_not_be_measured() -> None:
+    found = CalibrationReport(samples=64, censored=2, coverage_p50=0.48, mae=12.4)
+    said = text(a_decision(calibration=found))
+    assert "64 answers, 2 cut by the limit, 48% at or below the median" in said
+    assert "unknown at or below P90, error 12 tokens" in said
