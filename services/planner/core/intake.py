@@ -147,6 +147,7 @@ class Intake:
             return
         if fact.code == "journal_lost":
             step.restart(sample)
+            self._handouts.tickets.drop(sample)
         self._failures[sample] += fact.code == "engine"
         hopeless = fact.code == "prompt" or self._failures[sample] >= _ENGINE_FAILURES
         if hopeless:

@@ -29,6 +29,10 @@ class Tickets:
             return None
         return ticket if ticket.key.policy_digest == policy.digest else None
 
+    def drop(self, sample: int) -> None:
+        """Its tokens are lost: there is no text any more that the KV would be of."""
+        self._held.pop(sample, None)
+
     def clear(self) -> None:
         """Another step begins."""
         self._held.clear()

@@ -38,6 +38,8 @@ class Exports:
         if ticket is None:
             return
         assert ticket.reader == actor, "a ticket is for one reader"
+        assert assign.resume is not None, "KV is of nothing but a text"
+        assert assign.resume.n_tokens >= ticket.key.n_tokens
         assert ticket.key.policy_digest == assign.policy.digest, "KV is of one policy"
         self.read += self.is_open(ticket)
         self.missed += not self.is_open(ticket)
