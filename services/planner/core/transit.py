@@ -135,7 +135,8 @@ class Transit:
         if going is not None:
             self._free(going, sample)
         target = going.target if going else fact.ticket.reader if fact.ticket else ""
-        if not target or step.states[sample] != WAITING:
+        assert step.states[sample] == WAITING, "what was cut waits"
+        if not target:
             return
         self._counts["ordered"] += going is None
         if self._handouts.hand(step, sample, target):
