@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ebbtide.reports import PhaseSeconds
@@ -19,8 +21,8 @@ from tests.unit.planner.builders import UID
 GUESS = straight_profile("torch", first=0.010, more=0.001, start=10.0)
 
 
-def beat(actor: str = "a", number: int = 1, state: str = "serving", **stats: float) -> Heartbeat:
-    found = EngineStats(**stats)  # type: ignore[arg-type]
+def beat(actor: str = "a", number: int = 1, state: str = "serving", **stats: Any) -> Heartbeat:
+    found = EngineStats(**stats)
     return Heartbeat(actor, "i", number, None, None, state, b"", (), found)
 
 
@@ -42,7 +44,7 @@ def test_a_measured_curve_is_only_corrected() -> None:
 
 
 @pytest.mark.parametrize("stats", [{"running": 0, "tpot": 0.2}, {"running": 3, "tpot": 0.0}])
-def test_an_actor_that_decodes_nothing_says_nothing(stats: dict[str, float]) -> None:
+def test_an_actor_that_decodes_nothing_says_nothing(stats: dict[str, Any]) -> None:
     curves = Curves(GUESS, measured=False)
     curves.hear(beat(**stats))
     assert tpot(curves, 1) == pytest.approx(0.010)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from ebbtide.wire import Committed, Decided, Dispatched, unpack_ints
+from ebbtide.wire import Accepted, Committed, Decided, Dispatched, unpack_ints
 from services.planner.core.config import Deadlines
 from services.planner.core.effects import ScalePool
 from services.planner.core.steering import Steering, straight_profile
@@ -41,6 +41,12 @@ def run(world: World, *, update: float = LEARN_SECONDS, rounds: int = 4000) -> N
         since = since if learning else world.now
         world.one_round(learns=not learning or world.now - since >= update)
     raise AssertionError(world.seat.planner.standing())
+
+
+def accepted_of(world: World, step: int) -> list[Accepted]:
+    """In the order of their samples."""
+    records = [r for r in world.records if isinstance(r, Accepted) and r.key.step_issued == step]
+    return sorted(records, key=lambda record: record.key)
 
 
 def wishes(world: World) -> list[int]:
@@ -88,6 +94,23 @@ def test_the_first_step_holds_the_pool_and_says_why() -> None:
     assert second.calibration is not None
     assert second.predicted_decode_seconds is not None
     assert sum(one.chosen for one in second.candidates) == 1
+
+
+def test_what_came_of_a_decision_stands_beside_what_was_predicted() -> None:
+    world = a_world(steps=3)
+    run(world)
+    report = world.reports[2]
+    found = report.decision
+    assert found
+    assert found.realised_decode_seconds == report.phases.decode > 0
+    assert found.realised_step_seconds == report.seconds
+    assert found.predicted_step_seconds is not None
+    assert found.predicted_decode_seconds is not None
+    assert found.predicted_step_seconds > found.predicted_decode_seconds + LEARN_SECONDS / 2
+    assert 0 < found.realised_busy_seconds <= found.realised_held_seconds
+    assert [point.realised for point in found.lengths] == [
+        record.n_tokens for record in accepted_of(world, 2)
+    ]
 
 
 def test_each_share_is_decoded_by_one_actor_where_there_is_room() -> None:
