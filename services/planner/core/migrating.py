@@ -39,6 +39,10 @@ from services.planner.core.transit import Transit
 
 _SECONDS = 1.0
 """A rule is asked at most so often."""
+_TRIES = 8
+"""Actors that are weighed at a time,"""
+_RUNNING = 8192
+"""and none while more samples run: with so many it takes a tenth of a second, and can wait."""
 _MARGIN = 1.0
 """Seconds of an actor that a move must gain: forecasts waver by more than nothing."""
 
@@ -79,11 +83,14 @@ def rule_of(steering: Steering) -> Rule | None:
 def benefit(scene: Scene) -> list[Move]:
     """Empty as many actors as can be let go; where none can, only what brings the end nearer."""
     few = [a for a in scene.actors if 0 < len(a.samples) <= MOST_AT_ONCE and not a.stays]
-    rest = scene.rest() if few and sum(bool(a.samples) for a in scene.actors) > 1 else None
+    running = sum(len(actor.samples) for actor in scene.actors)
+    rest = scene.rest() if few and running <= _RUNNING else None
     if rest is None:
         return []
     worth = scene.worth if scene.spare else Worth(0.0, scene.worth.step, scene.worth.margin)
-    moves = benefit_rule(scene.actors, rest, scene.profile, worth=worth, far=scene.far)
+    moves = benefit_rule(
+        scene.actors, rest, scene.profile, worth=worth, far=scene.far, tries=_TRIES
+    )
     sources = list(dict.fromkeys(move.source for move in moves))
     kept = set(sources[: scene.spare or len(sources)])
     return [move for move in moves if move.source in kept]

@@ -23,6 +23,8 @@ from services.planner.core.prediction.forecast import Forecast
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
 
+_TARGETS = 16
+"""So many targets are matched at most, unless they have too few slots."""
 MOST_AT_ONCE = 32
 """An actor that still decodes more than this is not worth emptying."""
 
@@ -122,22 +124,25 @@ def benefit_rule(
     *,
     worth: Worth,
     far: Far | None = None,
+    tries: int | None = None,
 ) -> list[Move]:
     """Empty the actors for which it pays; all of an actor's samples move, or none.
 
     `residual`: tokens to come, one row per running sample in the actors' order. Saved is the
     holding time of the source; paid are the move itself, during which the source is held, the
     targets' longer time, and any delay of the step's end. Targets are chosen by matching; of
-    equal ones the nearest by `far`.
+    equal ones the nearest by `far`. `tries`: sources that are weighed at most, those with fewest
+    samples first; each costs milliseconds with hundreds of actors.
     """
     busy = [actor for actor in actors if actor.samples]
     if len(busy) < 2:
         return []
     board = _board(busy, residual, profile, far)
     moves: list[Move] = []
-    for source in sorted(range(len(busy)), key=lambda a: (len(busy[a].samples), busy[a].name)):
-        if 0 < len(board.held[source]) <= MOST_AT_ONCE and not busy[source].stays:
-            moves += board.empty(source, worth)
+    few = [a for a in range(len(busy)) if len(busy[a].samples) <= MOST_AT_ONCE]
+    few = [a for a in few if not busy[a].stays]
+    for source in sorted(few, key=lambda a: (len(busy[a].samples), busy[a].name))[:tries]:
+        moves += board.empty(source, worth)
     return moves
 
 
@@ -154,6 +159,10 @@ class _Board:
     ) -> None:
         self._actors, self._demand, self._time, self._profile = actors, demand, time, profile
         self._far = far
+        tokens = [t for actor in actors for t in actor.tokens]
+        self._context = sum(tokens) / len(tokens)
+        each = self._context + float(demand.expected.mean())
+        self._fits = int(profile.file.kv_tokens / each)
         starts = np.cumsum([0, *(len(a.samples) for a in actors)])
         self.held = [list(range(starts[a], starts[a + 1])) for a in range(len(actors))]
         self._first = starts
@@ -162,7 +171,7 @@ class _Board:
 
     def empty(self, source: int, worth: Worth) -> list[Move]:
         """Move all samples of `source` if that pays; else nothing."""
-        if source in self._received:
+        if source in self._received or not self.held[source]:
             return []
         targets = self._match(source)
         if targets is None:
@@ -179,40 +188,39 @@ class _Board:
         """A target for each sample: the cheapest matching to free slots."""
         rows = self.held[source]
         others = [a for a in range(len(self._actors)) if a != source and self.held[a]]
-        columns = [t for t in others for _ in range(min(self._free(t), len(rows)))]
-        if len(columns) < len(rows):
+        free = np.minimum(self._free(others), len(rows))
+        if free.sum() < len(rows):
             return None
-        alone = self._seconds_of([[row] for row in rows])
-        ends = self._seconds[columns]
-        slower = self._slowdowns(others)
-        nth = np.asarray([columns[:i].count(t) for i, t in enumerate(columns)])
-        extra = np.maximum(alone[:, None] - ends[None], 0.0)
-        costs = extra + np.minimum(alone[:, None], ends[None]) * slower[columns][None] * (
-            1 + 0.01 * nth
-        )
+        extra, slower = self._costs(source, others)
+        best = _cheapest(extra + slower, free, len(rows))
+        nth = np.concatenate([np.arange(free[at]) for at in best])
+        places = np.repeat(best, free[best])
+        costs = extra[:, places] + slower[:, places] * (1 + 0.01 * nth)
+        return [others[at] for at in places[cheapest_matching(costs)].tolist()]
+
+    def _costs(self, source: int, others: Sequence[int]) -> tuple[Floats, Floats]:
+        """(samples, others) seconds: by which a target ends later, and by which it is slower."""
+        alone = self._seconds_of([[row] for row in self.held[source]])[:, None]
+        ends = self._seconds[others][None]
+        extra = np.maximum(alone - ends, 0.0)
         if self._far is not None:
-            costs += [self._far(self._actors[source].name, self._actors[t].name) for t in columns]
-        return [columns[c] for c in cheapest_matching(costs)]
+            here = self._actors[source].name
+            extra += [self._far(here, self._actors[t].name) for t in others]
+        return extra, np.minimum(alone, ends) * self._slowdowns(others)
 
     def _slowdowns(self, others: Sequence[int]) -> Floats:
-        """Per actor, the share by which one more sample slows its batch."""
-        shares = np.zeros(len(self._actors))
-        for a in others:
-            n, context = len(self.held[a]), self._context
-            now, more = (self._profile.tpot(b, b * context) for b in (n, n + 1))
-            shares[a] = float(more / now - 1)
-        return shares
+        """(others,) the share by which one more sample slows a batch."""
+        n = np.asarray([len(self.held[a]) for a in others], float)
+        now, more = (self._profile.tpot(b, b * self._context) for b in (n, n + 1))
+        slower: Floats = more / now - 1
+        return slower
 
-    @property
-    def _context(self) -> float:
-        tokens = [t for actor in self._actors for t in actor.tokens]
-        return sum(tokens) / len(tokens)
-
-    def _free(self, actor: int) -> int:
-        """Samples that `actor` can take: by its slots, and by KV at their expected ends."""
-        held, each = len(self.held[actor]), self._context + float(self._demand.expected.mean())
-        fits = min(self._actors[actor].slots, int(self._profile.file.kv_tokens / each))
-        return max(fits - held, 0)
+    def _free(self, others: Sequence[int]) -> Ints:
+        """Samples that each can take: by its slots, and by KV at their expected ends."""
+        held = np.asarray([len(self.held[a]) for a in others])
+        slots = np.asarray([self._actors[a].slots for a in others])
+        free: Ints = np.maximum(np.minimum(slots, self._fits) - held, 0)
+        return free
 
     def _after(self, source: int, targets: Sequence[int]) -> Floats:
         """(actors,) seconds once the samples have moved."""
@@ -255,6 +263,14 @@ class _Board:
             actor_of[list(rows)] = at
         shares = self._demand.shares_of(actor_of, len(groups) + 1)[:-1]
         return self._time.seconds(shares @ self._demand.alive, shares @ self._demand.quiet)
+
+
+def _cheapest(costs: Floats, free: Ints, needed: int) -> Ints:
+    """Of the columns of `costs` the cheapest, enough of them and no more than are worth a look."""
+    ranked = np.argsort(costs.mean(axis=0), kind="stable")
+    enough = int(np.searchsorted(np.cumsum(free[ranked]), needed)) + 1
+    chosen: Ints = np.sort(ranked[: max(enough, _TARGETS)])
+    return chosen
 
 
 def _board(
