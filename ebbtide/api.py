@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from ebbtide.reports import DecisionReport
+from ebbtide.reports import DecisionReport, MigrationReport
 
 JobState = Literal[
     "Pending", "Starting", "Running", "Draining", "Suspended", "Complete", "Failed", "Cancelled"
@@ -152,6 +152,7 @@ class StepDecision(ApiModel):
     step: int
     currency: str
     decision: DecisionReport
+    migration: MigrationReport | None = Field(None, description="Unset: nothing was to move.")
 
 
 class CostPart(ApiModel):

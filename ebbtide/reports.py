@@ -227,6 +227,43 @@ class DecisionReport(Model):
     lengths: tuple[LengthPoint, ...] = Field((), description="Up to 200 of the step's answers.")
 
 
+class MoveReport(Model):
+    """Samples that were to go from one actor to another at one moment."""
+
+    at: float = Field(ge=0, description="Seconds since the step was opened.")
+    source: str
+    target: str
+    samples: int = Field(ge=1)
+    how: Literal["kv", "recompute"] = Field(description="kv: the target was to get the KV.")
+    predicted_seconds: float = Field(0.0, description="Until the slowest could go on.")
+    predicted_gain: float = Field(
+        0.0, description="Of emptying the source, as the objective weighs; 0: nothing was weighed."
+    )
+
+
+class MigrationReport(Model):
+    """Samples that moved while they ran, as far as the step's last planner saw it.
+
+    ordered = moved + finished + failed; moved = with_kv + recomputed.
+    """
+
+    rule: str = Field(description="benefit, tau, global-cut or none.")
+    ordered: int = Field(0, ge=0, description="Samples that were to move.")
+    moved: int = Field(0, ge=0, description="Those that went on with their target.")
+    with_kv: int = Field(0, ge=0, description="Of these, with a ticket for their KV.")
+    recomputed: int = Field(0, ge=0, description="Of these, without: the target computed.")
+    finished: int = Field(0, ge=0, description="Those that ended before they were cut.")
+    failed: int = Field(0, ge=0, description="Those that stayed, or went on with somebody else.")
+    kv_tokens: int = Field(0, ge=0, description="Tokens whose KV the tickets were for.")
+    kv_bytes: int | None = Field(None, ge=0, description="Unset: bytes per token are not known.")
+    pause_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="From orders until heartbeats showed what had moved: at most so long.",
+    )
+    moves: tuple[MoveReport, ...] = Field((), description="Up to 200, in order.")
+
+
 class StepReport(Model):
     """One step, as its planner saw it."""
 
@@ -253,6 +290,7 @@ class StepReport(Model):
     cost: CostReport = Field(default_factory=lambda: CostReport())
     objective: ObjectiveReport | None = None
     decision: DecisionReport | None = Field(None, description="How it was laid out, and why.")
+    migration: MigrationReport | None = Field(None, description="Unset: nothing was to move.")
 
 
 class JobReport(Model):
@@ -271,6 +309,7 @@ class JobReport(Model):
     eval_reward_last: float | None = Field(None, description="Of the last evaluated policy.")
     seconds: float = Field(ge=0)
     response_tokens: int = Field(ge=0)
+    migrations: int = Field(0, ge=0, description="Samples that moved while they ran.")
     cost: float | None = Field(None, ge=0, description="Unset if any price is unknown.")
     currency: str = "USD"
     phases: PhaseSeconds = Field(default_factory=lambda: PhaseSeconds())
@@ -297,6 +336,7 @@ def summarise(steps: Sequence[StepReport]) -> JobReport:
         eval_reward_last=evals[-1] if evals else None,
         seconds=sum(s.seconds for s in steps),
         response_tokens=sum(s.tokens.response for s in steps),
+        migrations=sum(s.migration.moved for s in steps if s.migration),
         cost=sum(known) if len(known) == len(totals) else None,
         currency=steps[-1].cost.currency if steps else "USD",
         phases=_phases([s.phases for s in steps]),

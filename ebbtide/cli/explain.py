@@ -8,7 +8,7 @@ from http import HTTPStatus
 from ebbtide.api import StepDecision
 from ebbtide.cli.show import console, duration, money, print_json, table
 from ebbtide.client import ApiError, Client
-from ebbtide.reports import CalibrationReport, CandidateReport, DecisionReport
+from ebbtide.reports import CalibrationReport, CandidateReport, DecisionReport, MigrationReport
 
 _HEADS = ("", "RULE", ">ACTORS", ">TIME", ">ONCE WARM", ">ACTOR TIME", ">COST", ">SCORE")
 
@@ -22,7 +22,7 @@ def show_decision(name: str, *, step: int | None, as_json: bool) -> None:
         return
     decision = found.decision
     out = console()
-    for line in in_words(found.step, decision):
+    for line in (*in_words(found.step, decision), *moves_in_words(found.migration)):
         out.print(line, soft_wrap=True)
     if decision.candidates:
         out.print()
@@ -56,6 +56,19 @@ def in_words(step: int, decision: DecisionReport) -> Iterable[str]:
         yield f"{_came('actors', said, busy)} of decoding, {held} held"
     if decision.calibration is not None:
         yield _lengths(decision.calibration)
+
+
+def moves_in_words(found: MigrationReport | None) -> Iterable[str]:
+    """One line for what became of the moves, and one for each."""
+    if found is None:
+        return
+    came = f"{found.moved} moved ({found.with_kv} with KV, {found.recomputed} computed again)"
+    rest = f"{found.finished} finished before, {found.failed} failed"
+    yield f"moves ({found.rule}): {found.ordered} ordered, {came}, {rest}"
+    for move in found.moves:
+        gain = f", gain {move.predicted_gain:.4g}" if move.predicted_gain else ""
+        way = f"{move.source} to {move.target}"
+        yield f"  after {duration(move.at)}: {move.samples} from {way} ({move.how}{gain})"
 
 
 def _saw(decision: DecisionReport) -> str:

@@ -211,6 +211,18 @@ class PlannerSpec(RoleSpec):
         description="static: decode.replicas. elastic: chosen for each step within minReplicas and"
         " maxReplicas, released early, fewer while the learner works where that pays.",
     )
+    migration: Literal["benefit", "tau", "global-cut", "none"] | None = Field(
+        None,
+        description="Running samples go on elsewhere so that their actor can be released. benefit:"
+        " where that saves more than it costs; tau (RLHFless) and global-cut (RLHFuse): as"
+        " published, whatever it costs. Unset: benefit where scaling is elastic, else none.",
+    )
+    tau: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="For tau: an actor gives up what is left once this share of its samples ended.",
+    )
     hysteresis: float = Field(
         0.05, ge=0, le=1, description="Share that another number of actors must gain."
     )

@@ -16,10 +16,14 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz "
 HIDDEN, INNER, LAYERS, HEADS, GROUPS = 32, 64, 2, 4, 2
 
 
-def write_model(folder: Path, *, seed: int = 0) -> Path:
-    """A Qwen2 of about 20,000 random parameters with one token per letter."""
+def write_model(folder: Path, *, seed: int = 0, more: int = 0) -> Path:
+    """A Qwen2 of about 20,000 random parameters with one token per letter.
+
+    With `more` tokens each is rarer, the one that ends an answer too: answers are longer.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", "<unk>", *LETTERS])}
+    tokens = ["<pad>", "<eos>", "<unk>", *LETTERS, *map(chr, range(0x4E00, 0x4E00 + more))]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
     _write_tokenizer(folder, vocabulary)
     (folder / "config.json").write_text(json.dumps(_config(len(vocabulary))))
     save_file(_weights(len(vocabulary), seed), folder / "model.safetensors")

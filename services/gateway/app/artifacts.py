@@ -89,6 +89,7 @@ class ArtifactRoutes:
             raise NotFound(f"step {step} decoded nothing: there was no decision", field="step")
         currency = report["cost"]["currency"]
         found = {"step": step, "currency": currency, "decision": report["decision"]}
+        found |= {"migration": moved} if (moved := report.get("migration")) else {}
         return JSONResponse(found)
 
     async def get_cost(self, name: JobName) -> Response:

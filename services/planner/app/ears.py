@@ -125,10 +125,10 @@ class Ears:
             self._post(PodStarted("planner", settings.pod, since))
         elif own.get(labels.ROLE) == "decode":
             self._started.add(pod.metadata.name)
-            self._post(PodStarted("decode", pod.metadata.name, since))
+            self._post(PodStarted("decode", pod.metadata.name, since, _place(pod)))
         elif _is_rank(pod, settings.attempt):
             self._started.add(pod.metadata.name)
-            self._post(PodStarted("learner", own.get(labels.INDEX, ""), since))
+            self._post(PodStarted("learner", own.get(labels.INDEX, ""), since, _place(pod)))
 
     def _look_at(self, change: Change) -> None:
         pod = change.resource
@@ -137,6 +137,12 @@ class Ears:
         over = change.type == "DELETED" or pod.status.get("phase") in ("Succeeded", "Failed")
         if ours and over and own.get(labels.ROLE) == "decode":
             self._post(PodsGone((pod.metadata.name,)))
+
+
+def _place(pod: Resource) -> tuple[tuple[str, str], ...]:
+    """Its labels, which may tell domain and zone, and its node."""
+    node = pod.spec.get("nodeName")
+    return (*pod.metadata.labels.items(), *([(labels.HOSTNAME, str(node))] if node else []))
 
 
 def _is_rank(pod: Resource, attempt: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ebbtide.metrics import SECONDS
-from ebbtide.reports import DecisionReport
+from ebbtide.reports import DecisionReport, MigrationReport
 from services.planner.core.progress import Standing
 
 
@@ -52,6 +52,23 @@ class PlannerMetrics:
             registry=registry,
         )
 
+        self._moves = Counter(
+            "ebbtide_planner_moves",
+            "Samples that were to move while they ran, by what came of it.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._moved_kv = Counter(
+            "ebbtide_planner_moved_kv_tokens",
+            "Tokens whose KV moved samples had tickets for.",
+            registry=registry,
+        )
+        self._pauses = Counter(
+            "ebbtide_planner_move_seconds",
+            "Time from orders until moved samples were seen with their targets.",
+            registry=registry,
+        )
+
     def appended(self, records: int, seconds: float) -> None:
         """A segment is durable."""
         self._records.inc(records)
@@ -75,6 +92,15 @@ class PlannerMetrics:
         for figure in ("coverage_p50", "coverage_p90", "mae", "rank", "tail_recall"):
             found = decision.calibration
             _set(self._calibration, figure, getattr(found, figure) if found else None)
+
+    def moved(self, migration: MigrationReport | None) -> None:
+        """A step is over: what became of samples that were to move."""
+        if migration is None:
+            return
+        for outcome in ("with_kv", "recomputed", "finished", "failed"):
+            self._moves.labels(outcome).inc(getattr(migration, outcome))
+        self._moved_kv.inc(migration.kv_tokens)
+        self._pauses.inc(migration.pause_seconds)
 
     def stands(self, standing: Standing) -> None:
         """How far the job is."""

@@ -180,6 +180,7 @@ class Shell:
             for effect in effects:
                 if isinstance(effect, Report):
                     self._metrics.decided(effect.report.decision)
+                    self._metrics.moved(effect.report.migration)
             self._metrics.stepped(type(event).__name__, clock.now() - began)
 
     async def _count(self) -> None:

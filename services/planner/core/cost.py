@@ -109,10 +109,12 @@ class Meter:
 
 
 def actor_cause(beat: Heartbeat) -> Cause:
-    """What an actor does, by its heartbeat."""
+    """What an actor does, by its heartbeat. One that only holds KV for a reader is draining."""
     if beat.state in ("loading", "draining"):
         return "loading" if beat.state == "loading" else "draining"
-    return "busy" if beat.running or beat.stats.running else "idle"
+    if beat.running or beat.stats.running:
+        return "busy"
+    return "draining" if beat.holding else "idle"
 
 
 def learner_cause(beat: LearnerBeat) -> Cause:

@@ -354,6 +354,7 @@ class Course:
                 stretches=stretches,
             ),
             prefill=self._prefill_meter.taken(),
+            migration=self._layout.moved(step) if self._layout else None,
         )
         done = report(ending)
         if self._layout is not None:

@@ -6,7 +6,7 @@ process counts, and a new process of an actor (its incarnation) proves that the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +27,8 @@ class Actor(msgspec.Struct):
     the first heartbeat that must show it. `in_flight`: those whose Submit is on its way.
     `loading`: the call of a LoadPolicy on its way, or 0; `loaded_at`: the number of the first
     heartbeat that must show what was loaded last. `leaving`: it was let go and gets nothing more.
-    `looked_at`: when it last looked for samples in other queues.
+    `looked_at`: when it last looked for samples in other queues. `reserved`: samples that are on
+    their way to it from another actor.
     """
 
     name: str
@@ -47,10 +48,21 @@ class Actor(msgspec.Struct):
     failures: int = 0
     leaving: bool = False
     looked_at: float = -1.0
+    reserved: set[int] = msgspec.field(default_factory=set)
 
     def serves(self, policy: PolicyRef) -> bool:
         """Whether it takes samples of `policy` now."""
         return self.state == "serving" and self.policy == policy and not self.leaving
+
+    def takes(self, policy: PolicyRef, now: float) -> bool:
+        """Whether it gets samples of `policy` now: one that refused has a moment of rest."""
+        return self.serves(policy) and now >= self.pause_until
+
+    def forget(self, codes: Sequence[int]) -> None:
+        """It has these hand-outs no more."""
+        for code in codes:
+            self.out.pop(code, None)
+        self.in_flight.difference_update(codes)
 
     def unanswered(self) -> list[int]:
         """Hand-outs whose Submit must be sent again."""

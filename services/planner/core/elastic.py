@@ -71,6 +71,12 @@ class Elastic:
         rest = self._outlook.remaining(step, slots=slots, now=self._pen.now)
         self._let_go(idle, self._until_next(step, rest), least=1 if step.undecoded else 0)
 
+    def spare(self, step: OpenStep, slots: int) -> int:
+        """How many actors would be let go if they ran empty now."""
+        rest = self._outlook.remaining(step, slots=slots, now=self._pen.now)
+        pays = self._pays(self._until_next(step, rest))
+        return max(0, self._fleet.wanted - max(1, self._steering.minimum)) if pays else 0
+
     def learning(self, step: OpenStep, *, scored: float | None, learning: float | None) -> None:
         """While no sample runs: let go of everybody, or ask for those of the next step.
 
@@ -93,8 +99,7 @@ class Elastic:
             self._fleet.scale(wanted)
 
     def _let_go(self, idle: list[str], until: float | None, *, least: int) -> None:
-        start = self._curves.profile().startup_seconds
-        if until is None or until <= _MARGIN * start + _MARGIN_SECONDS:
+        if not self._pays(until):
             return
         spare = self._fleet.wanted - max(least, self._steering.minimum)
         going = idle[max(0, len(idle) - max(0, spare)) :]
@@ -102,6 +107,11 @@ class Elastic:
             kept = self._fleet.wanted - len(going)
             self._pen.do(Note("actors let go", {"actors": len(going), "kept": kept}))
             self._fleet.scale(kept, going)
+
+    def _pays(self, until: float | None) -> bool:
+        """Whether an actor that is not needed for so long should go."""
+        start = self._curves.profile().startup_seconds
+        return until is not None and until > _MARGIN * start + _MARGIN_SECONDS
 
     def _until_published(self, scored: float | None, learning: float | None) -> float | None:
         learn, score = self._rhythm.of("learn"), self._rhythm.of("score")

@@ -58,12 +58,13 @@ class PodsGone(msgspec.Struct, frozen=True):
 class PodStarted(msgspec.Struct, frozen=True):
     """This planner's own pod, a rank of this attempt's learner, or an actor runs since `since`.
 
-    `pod`: its name, or the rank; `since` is on the planner's clock.
+    `pod`: its name, or the rank; `since` is on the planner's clock; `labels`: where it stands.
     """
 
     role: str
     pod: str
     since: float
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class Suspend(msgspec.Struct, frozen=True):

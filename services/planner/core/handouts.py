@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ebbtide.randomness import noise_key
 from ebbtide.wire import (
@@ -27,6 +28,7 @@ from services.planner.core.pen import Pen
 from services.planner.core.prefills import Prefills
 from services.planner.core.samples import ABANDONED, OUT, WAITING, OpenStep, code_of
 from services.planner.core.settling import Settling
+from services.planner.core.tickets import Tickets
 from services.planner.core.waiting import Waiting
 from services.planner.core.workload import Workload
 
@@ -39,7 +41,7 @@ _LOOK_SECONDS = 0.25
 class Handouts:
     """`slots`: of an actor that has not said; `stop_ids`: what ends an answer.
 
-    The planner decides how much an actor has: its slots, and a quarter more to wait for them.
+    The planner decides how much an actor has: its slots, and a quarter more.
     """
 
     def __init__(
@@ -53,13 +55,9 @@ class Handouts:
         self._policy: tuple[PolicyRef, Ref] | None = None
         self._waiting = Waiting(same=lambda _a, _b: False)
         self._workload: Workload | None = None
-        self.prefills = Prefills(
-            pen=pen,
-            lease=config.patience.lease,
-            load=config.patience.load,
-            pause=config.patience.retry,
-        )
+        self.prefills = Prefills(pen=pen, patience=config.patience)
         self.crew = Crew(lease=config.patience.lease)
+        self.tickets = Tickets()
         self.settling = Settling(
             pen=pen, gather=config.patience.settle, timeout=config.patience.submit
         )
@@ -83,6 +81,7 @@ class Handouts:
         keep_seconds: float,
     ) -> None:
         """Each actor of `seated` gets its share; the others are kept for newcomers, for a while."""
+        self.tickets.clear()
         self._workload = Workload(step, expected)
         self._waiting = Waiting(same=lambda a, b: step.group_of[a] == step.group_of[b])
         self._waiting.deal(seated, kept, self._pen.now + keep_seconds)
@@ -92,7 +91,7 @@ class Handouts:
         return [
             actor.name
             for actor in self.crew.working()
-            if not actor.out and not self._waiting.queued(actor.name)
+            if not (actor.out or actor.reserved or self._waiting.queued(actor.name))
         ]
 
     @property
@@ -110,16 +109,28 @@ class Handouts:
         if not step.states.count(WAITING):
             return 0
         before = self._seq
-        ready = [actor for actor in self.crew if actor.serves(step.plan.policy)]
+        ready = [actor for actor in self.crew if actor.takes(step.plan.policy, self._pen.now)]
         if ready and self.prefills.is_near():
             return 0
-        for actor in ready:
-            if self._pen.now >= actor.pause_until:
-                self._fill_one(step, actor)
-        for actor in list(self.crew):
-            if actor.serves(step.plan.policy) and self._pen.now >= actor.pause_until:
-                self._help(step, actor)
+        for serve in (self._fill_one, self._help):
+            for actor in ready:
+                serve(step, actor)
         return self._seq - before
+
+    def hand(self, step: OpenStep, sample: int, name: str) -> bool:
+        """Give a waiting sample to this actor, before all that waits; whether it has a place."""
+        policy, actor = step.plan.policy, self.crew.get(name)
+        if actor is None or self._policy is None or self._policy[0] != policy:
+            return False
+        if not actor.takes(policy, self._pen.now) or self._places(actor) <= 0:
+            return False
+        self._waiting.drop(sample)
+        self._submit(actor, [self._dispatch(step, actor, sample)])
+        return True
+
+    def queued(self, step: OpenStep, name: str) -> bool:
+        """Whether samples wait for this actor."""
+        return any(step.states[sample] == WAITING for sample in self._waiting.queued(name))
 
     def _help(self, step: OpenStep, actor: Actor) -> None:
         """One with room takes over what would end sooner with it: now and then it looks."""
@@ -127,9 +138,8 @@ class Handouts:
         if not late or self._waiting.queued(actor.name) or self._room(actor) <= 0:
             return
         actor.looked_at = self._pen.now
-        if self._waiting.find_more(
-            actor.name, self._pen.now, lambda other, some: self._sooner(step, actor, other, some)
-        ):
+        sooner = partial(self._sooner, step, actor)
+        if self._waiting.find_more(actor.name, self._pen.now, sooner):
             self._fill_one(step, actor)
 
     def _sooner(self, step: OpenStep, actor: Actor, other: str, moved: Sequence[int]) -> bool:
@@ -137,18 +147,12 @@ class Handouts:
         owner = self.crew.get(other)
         if owner is None or not owner.serves(step.plan.policy) or self._workload is None:
             return self._pen.now >= self._waiting.kept_until
-        theirs = [*self._running(step, owner), *self._waiting.queued(other)]
+        theirs = [*step.held(owner.out), *self._waiting.queued(other)]
         slots = actor.slots or self._slots
-        return self._workload.sooner(self._running(step, actor), theirs, moved, slots)
-
-    def _running(self, step: OpenStep, actor: Actor) -> list[int]:
-        holders = (step.holder(code) for code in actor.out)
-        return [sample for sample in holders if sample is not None]
+        return self._workload.sooner(step.held(actor.out), theirs, moved, slots)
 
     def _fill_one(self, step: OpenStep, actor: Actor) -> None:
         room = self._room(actor)
-        if room <= 0:
-            return
         picked = self._waiting.take(actor.name, room, lambda sample: step.states[sample] == WAITING)
         for start in range(0, len(picked), _ASSIGNS_AT_ONCE):
             chunk = picked[start : start + _ASSIGNS_AT_ONCE]
@@ -156,10 +160,13 @@ class Handouts:
 
     def _room(self, actor: Actor) -> int:
         """Free places; few of them behind full slots are left to gather."""
+        room = self._places(actor)
+        return room if room > max(1, (actor.slots or self._slots) // 4) // 2 else 0
+
+    def _places(self, actor: Actor) -> int:
+        """Its slots and a quarter more, less what it has and what is kept for samples to come."""
         slots = actor.slots or self._slots
-        queue = max(1, slots // 4)
-        room = slots + queue - len(actor.out)
-        return room if room > queue // 2 else 0
+        return slots + max(1, slots // 4) - len(actor.out) - len(actor.reserved)
 
     def _dispatch(self, step: OpenStep, actor: Actor, sample: int) -> Assign:
         old, holder = step.hands[sample], step.actors[sample]
@@ -176,40 +183,34 @@ class Handouts:
     def _assign(self, step: OpenStep, sample: int) -> Assign:
         group, key, dispatch = step.group(sample), step.key(sample), step.hands[sample]
         assert dispatch is not None
+        policy = step.plan.policy
         return Assign(
             key=key,
             dispatch=dispatch,
-            policy=step.plan.policy,
+            policy=policy,
             prompt_id=group.prompt_id,
             prompt_ref=group.prompt_ref,
             sampling=Sampling(group.temperature, self._stop_ids),
             noise_key=noise_key(self._seed, key),
             max_new_tokens=group.max_new_tokens,
             resume=step.journal(sample),
-            kv=self.prefills.kv(step.plan.policy, group.prompt_tokens),
+            kv=self.prefills.kv(policy, group.prompt_tokens),
+            ticket=self.tickets.of(sample, step.actors[sample], policy, self._pen.now),
         )
 
     def _submit(self, actor: Actor, assigns: Sequence[Assign]) -> None:
         codes = [code_of(assign.dispatch) for assign in assigns]
-        command = Submit(self._pen.fence, tuple(assigns))
-        call = self._pen.send(actor.name, command, self._patience.submit)
+        submit = Submit(self._pen.fence, tuple(assigns))
+        call = self._pen.send(actor.name, submit, self._patience.submit)
         actor.in_flight.update(codes)
         self._calls[call] = (actor.name, actor.incarnation, codes)
 
-    def cut(self, step: OpenStep, samples: Sequence[int]) -> None:
-        """Stop these samples where they run; each goes on elsewhere once its Cut fact is here."""
-        by_actor: dict[str, list[Dispatch]] = {}
-        for sample in samples:
-            hand = step.hands[sample]
-            if hand is not None and step.states[sample] == OUT:
-                by_actor.setdefault(step.actors[sample], []).append(hand)
-        for name, dispatches in by_actor.items():
-            self._tell_cut(name, dispatches)
-
-    def _tell_cut(self, name: str, dispatches: Sequence[Dispatch]) -> None:
+    def cut(self, name: str, dispatches: Sequence[Dispatch], *, reader: str = "") -> None:
+        """Stop these; what a `reader` is to go on with comes with a ticket, if there is KV."""
         for start in range(0, len(dispatches), _CUTS_AT_ONCE):
             chunk = tuple(dispatches[start : start + _CUTS_AT_ONCE])
-            self._pen.tell(name, CutSamples(self._pen.fence, chunk), self._patience.submit)
+            order = CutSamples(self._pen.fence, chunk, reader)
+            self._pen.tell(name, order, self._patience.submit)
 
     # --- heartbeats -------------------------------------------------------------------------------
 
@@ -231,7 +232,7 @@ class Handouts:
 
     def _check_running(self, step: OpenStep | None, sighting: Sighting) -> None:
         strangers = [r.dispatch for r in sighting.running if not self._is_ours(step, sighting, r)]
-        self._tell_cut(sighting.actor.name, strangers)
+        self.cut(sighting.actor.name, strangers)
 
     def _is_ours(self, step: OpenStep | None, sighting: Sighting, run: Run) -> bool:
         """Whether the running hand-out is wanted; notes its progress."""
@@ -288,10 +289,8 @@ class Handouts:
 
     def ended(self, actor: str, code: int) -> None:
         """The hand-out came to an end; its place is free."""
-        found = self.crew.get(actor)
-        if found:
-            found.out.pop(code, None)
-            found.in_flight.discard(code)
+        if found := self.crew.get(actor):
+            found.forget([code])
 
     def wait_again(self, step: OpenStep, samples: Sequence[int]) -> None:
         """These hand-outs brought nothing: their samples wait again."""
@@ -319,12 +318,10 @@ class Handouts:
         self._give_up(self._pen.book.open, actor, list(actor.out))
 
     def _give_up(self, step: OpenStep | None, actor: Actor, codes: Sequence[int]) -> None:
-        holders = [step.holder(code) for code in codes] if step else []
-        for code in codes:
-            actor.out.pop(code, None)
-            actor.in_flight.discard(code)
+        holders = step.held(codes) if step else []
+        actor.forget(codes)
         if step is not None:
-            self.wait_again(step, [i for i in holders if i is not None and step.states[i] == OUT])
+            self.wait_again(step, [i for i in holders if step.states[i] == OUT])
 
     def _put_back(self, samples: Sequence[int]) -> None:
         self._waiting.put_back(samples, [actor.name for actor in self.crew.working()])
@@ -373,8 +370,7 @@ class Handouts:
             if not 0.0 < actor.resubmit_at <= self._pen.now:
                 continue
             actor.resubmit_at = 0.0
-            holders = [step.holder(code) for code in actor.unanswered()]
-            samples = [i for i in holders if i is not None][:_ASSIGNS_AT_ONCE]
+            samples = step.held(actor.unanswered())[:_ASSIGNS_AT_ONCE]
             if samples:
                 self._submit(actor, [self._assign(step, sample) for sample in samples])
 

@@ -26,6 +26,7 @@ from services.planner.core.handouts import Handouts
 from services.planner.core.pen import Pen
 from services.planner.core.samples import ABANDONED, ACCEPTED, OUT, WAITING, OpenStep, code_of
 from services.planner.core.scoring import ScoringDesk, verdict
+from services.planner.core.transit import Transit
 
 _ENGINE_FAILURES = 3
 """A sample whose engine failed this often is given up: it may be what breaks the engine."""
@@ -35,8 +36,17 @@ _SCORES_AT_ONCE = 256
 class Intake:
     """`why`: how often samples of this job had no value, by the reason given."""
 
-    def __init__(self, *, pen: Pen, handouts: Handouts, scoring: ScoringDesk, meter: Meter) -> None:
+    def __init__(
+        self,
+        *,
+        pen: Pen,
+        handouts: Handouts,
+        transit: Transit,
+        scoring: ScoringDesk,
+        meter: Meter,
+    ) -> None:
         self._pen, self._handouts, self._scoring, self._meter = pen, handouts, scoring, meter
+        self._transit = transit
         self._asks = 0
         self._requests: list[ScoreRequest] = []
         self._failures: Counter[int] = Counter()
@@ -128,6 +138,7 @@ class Intake:
         if fact.journal and fact.journal.dispatch == fact.dispatch:
             step.progressed(sample, fact.dispatch, fact.n_tokens)
         self._again(step, sample)
+        self._transit.was_cut(step, sample, fact)
 
     def _failed(self, step: OpenStep | None, fact: Failed) -> None:
         sample = self._current(step, fact)
@@ -136,6 +147,7 @@ class Intake:
             return
         if fact.code == "journal_lost":
             step.restart(sample)
+            self._handouts.tickets.drop(sample)
         self._failures[sample] += fact.code == "engine"
         hopeless = fact.code == "prompt" or self._failures[sample] >= _ENGINE_FAILURES
         if hopeless:

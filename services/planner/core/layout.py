@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.reports import PhaseSeconds
+from ebbtide.reports import MigrationReport, PhaseSeconds
 from ebbtide.wire import Decided, Heartbeat
 from services.planner.core.config import Grpo, JobConfig
 from services.planner.core.curves import Curves
@@ -11,10 +11,14 @@ from services.planner.core.deciding import Decider
 from services.planner.core.elastic import Elastic
 from services.planner.core.fleet import Fleet
 from services.planner.core.handouts import Handouts
+from services.planner.core.migrating import Migration, Rule
 from services.planner.core.outlook import Outlook
 from services.planner.core.pen import Pen
+from services.planner.core.places import Places
+from services.planner.core.planning.placement import Labels
 from services.planner.core.rhythm import Rhythm
 from services.planner.core.samples import OpenStep
+from services.planner.core.transit import Transit
 
 _STARTS = 2.0
 """Shares of actors that were asked for are kept for them for so many usual starts."""
@@ -23,7 +27,16 @@ _STARTS = 2.0
 class Layout:
     """`Decided` is written before anybody acts on it; a planner that takes over follows it."""
 
-    def __init__(self, *, pen: Pen, config: JobConfig, work: Grpo, handouts: Handouts) -> None:
+    def __init__(
+        self,
+        *,
+        pen: Pen,
+        config: JobConfig,
+        work: Grpo,
+        handouts: Handouts,
+        transit: Transit,
+        rule: Rule | None,
+    ) -> None:
         self._pen, self._config, self._work, self._handouts = pen, config, work, handouts
         self._crew, self._fresh = handouts.crew, True
         steering = config.steering
@@ -41,14 +54,27 @@ class Layout:
             fleet=fleet,
             rhythm=rhythm,
         )
+        outlook = Outlook(lengths=lengths, curves=curves)
         self._pool = Elastic(
             pen=pen,
             config=config,
             handouts=handouts,
             fleet=fleet,
             curves=curves,
-            outlook=Outlook(lengths=lengths, curves=curves),
+            outlook=outlook,
             rhythm=rhythm,
+        )
+        self._places = Places()
+        self._migration = Migration(
+            pen=pen,
+            config=config,
+            handouts=handouts,
+            transit=transit,
+            curves=curves,
+            outlook=outlook,
+            pool=self._pool,
+            places=self._places,
+            rule=rule,
         )
 
     def hear(self, beat: Heartbeat) -> None:
@@ -62,9 +88,18 @@ class Layout:
         """The actor's pod was started."""
         self._fleet.began(name, since)
 
+    def stands(self, role: str, pod: str, labels: Labels) -> None:
+        """Where a pod was placed."""
+        self._places.put(role, pod, labels)
+
+    def moved(self, step: OpenStep) -> MigrationReport | None:
+        """What became of samples that moved in the step."""
+        return self._migration.report(step)
+
     def open(self, step: OpenStep) -> None:
         """Decide, unless the ledger says how it was decided; then act on it."""
         self._deal(step, step.decided or self._decide(step))
+        self._migration.open()
         self._fresh = False
 
     def _decide(self, step: OpenStep) -> Decided:
@@ -83,7 +118,7 @@ class Layout:
         expected = self._decider.expected(step)
         shares = shares_of(step, decided, expected)
         weights = weights_of(decided, expected, self._decider.slots())
-        names = [actor.name for actor in self._fleet.present()]
+        names = self._places.nearest_first(actor.name for actor in self._fleet.present())
         seated, kept = seat(step, decided, shares, weights, names)
         start = self._curves.profile().startup_seconds if self._elastic else 0.0
         keep = max(self._config.patience.join, _STARTS * start)
@@ -91,8 +126,10 @@ class Layout:
 
     def decoding(self, step: OpenStep) -> None:
         """Time passes while samples are decoded."""
+        slots = self._decider.slots()
         if self._elastic:
-            self._pool.decoding(step, self._decider.slots())
+            self._pool.decoding(step, slots)
+        self._migration.decoding(step, slots)
 
     def learning(self, step: OpenStep, *, scored: float | None, learning: float | None) -> None:
         """Time passes while none is: seconds since the last was decoded, or the update began."""

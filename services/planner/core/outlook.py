@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from services.planner.core.curves import Curves
@@ -35,8 +37,9 @@ class Outlook:
         samples = [i for i, state in enumerate(step.states) if state in (WAITING, OUT)]
         if not samples:
             return 0.0
-        done = np.array([_written(step, sample) for sample in samples], dtype=np.int32)
-        rest = self._rest(step, np.array(samples, dtype=np.intp), done)
+        done = np.array([written(step, sample) for sample in samples], dtype=np.int32)
+        rest = self.rest(step, samples)
+        assert rest is not None, "an informed predictor predicts"
         demand = from_forecast(rest)
         prompt = sum(step.group(i).prompt_tokens for i in samples) / len(samples)
         context = prompt + float(done.mean())
@@ -45,13 +48,18 @@ class Outlook:
         holder = np.array([names[step.actors[i]] for i in samples], dtype=np.intp)
         return model.shares(demand, demand.shares_of(holder, len(names))).makespan()
 
-    def _rest(self, step: OpenStep, samples: np.ndarray, done: np.ndarray) -> Forecast:
-        whole = self._lengths.forecast_now(step, samples, done)
+    def rest(self, step: OpenStep, samples: Sequence[int]) -> Forecast | None:
+        """Tokens still to come of these samples, one row each; None where nothing is predicted."""
+        if not self._lengths.informed:
+            return None
+        done = np.array([written(step, sample) for sample in samples], dtype=np.int32)
+        whole = self._lengths.forecast_now(step, np.array(samples, dtype=np.intp), done)
         assert whole is not None, "an informed predictor predicts"
-        limits = np.array([step.group(int(i)).max_new_tokens for i in samples], dtype=np.int32)
+        limits = np.array([step.group(i).max_new_tokens for i in samples], dtype=np.int32)
         return whole.residual(done, limits)
 
 
-def _written(step: OpenStep, sample: int) -> int:
+def written(step: OpenStep, sample: int) -> int:
+    """Tokens of the sample that are known to be journalled."""
     known = step.journals[sample]
     return min(known[1], step.group(sample).max_new_tokens) if known else 0

@@ -31,7 +31,6 @@ from services.planner.core.config import Data, Grpo, JobConfig
 from services.planner.core.cost import Meter, actor_cause, learner_cause
 from services.planner.core.course import ENDED, Course
 from services.planner.core.crew import Actor
-from services.planner.core.decisions import moves
 from services.planner.core.effects import Effect, Note
 from services.planner.core.events import (
     Event,
@@ -48,20 +47,34 @@ from services.planner.core.events import (
 from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
 from services.planner.core.layout import Layout
+from services.planner.core.migrating import Rule, rule_of
 from services.planner.core.pen import Pen
 from services.planner.core.prefills import PrefillMeter, prefill_cause
 from services.planner.core.progress import Standing, cost_status, policy_status, standing
 from services.planner.core.samples import OpenStep
 from services.planner.core.scoring import ScoringDesk
 from services.planner.core.training import Training
+from services.planner.core.transit import Transit
 
 _LAST_SAMPLES = 16
 
 
 class Planner:
-    """`book`: the replayed ledger, this planner's own Epoch included. `pod`: its name, for cost."""
+    """`book`: the replayed ledger, this planner's own Epoch included. `pod`: its name, for cost.
 
-    def __init__(self, *, config: JobConfig, data: Data, book: Book, pod: str, now: float) -> None:
+    `rule`: which samples move while they run; None: the one that the job asks for.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: JobConfig,
+        data: Data,
+        book: Book,
+        pod: str,
+        now: float,
+        rule: Rule | None = None,
+    ) -> None:
         work, patience = config.work, config.patience
         grpo = work if isinstance(work, Grpo) else None
         self._config = config
@@ -76,12 +89,26 @@ class Planner:
         self._handouts = Handouts(
             pen=pen, config=config, slots=grpo.slots if grpo else 1, stop_ids=data.train.stop_ids
         )
+        transit = Transit(pen=pen, handouts=self._handouts)
         self._intake = Intake(
-            pen=pen, handouts=self._handouts, scoring=self._scoring, meter=self._meter
+            pen=pen,
+            handouts=self._handouts,
+            transit=transit,
+            scoring=self._scoring,
+            meter=self._meter,
         )
         self._training = Training(pen=pen, config=config, data=data)
         self._layout = (
-            Layout(pen=pen, config=config, work=grpo, handouts=self._handouts) if grpo else None
+            Layout(
+                pen=pen,
+                config=config,
+                work=grpo,
+                handouts=self._handouts,
+                transit=transit,
+                rule=rule or rule_of(config.steering),
+            )
+            if grpo
+            else None
         )
         self._course = Course(
             pen=pen,
@@ -184,6 +211,8 @@ class Planner:
 
     def _started(self, event: PodStarted) -> None:
         """What an earlier planner has heard is accounted for already."""
+        if self._layout is not None:
+            self._layout.stands(event.role, event.pod, dict(event.labels))
         if event.role == "decode":
             self._actor_started(event)
         elif event.role == "planner" or self._pen.book.begins:
@@ -260,7 +289,6 @@ class Planner:
         self._training.tick()
         if step is not None:
             self._handouts.resubmit(step)
-            self._handouts.cut(step, moves(step))
             self._chase_scores(step)
         self._course.age()
         self._course.keep_pool()

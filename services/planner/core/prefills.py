@@ -20,6 +20,7 @@ from ebbtide.wire import (
     PrefillBeat,
     Ref,
 )
+from services.planner.core.config import Patience
 from services.planner.core.effects import PREFILL
 from services.planner.core.pen import Pen
 
@@ -38,10 +39,10 @@ class _Service(msgspec.Struct):
 
 
 class Prefills:
-    """`lease`, `load`, `pause`: seconds without a beat, for a reply, after a command that failed."""
+    """Those that were heard within a lease."""
 
-    def __init__(self, *, pen: Pen, lease: float, load: float, pause: float) -> None:
-        self._pen, self._lease, self._timeout, self._pause = pen, lease, load, pause
+    def __init__(self, *, pen: Pen, patience: Patience) -> None:
+        self._pen, self._patience = pen, patience
         self._policy: tuple[PolicyRef, Ref] | None = None
         self._grace_until: float | None = None
         self._services: dict[str, _Service] = {}
@@ -72,11 +73,11 @@ class Prefills:
                 if isinstance(reply, Ok):
                     service.due = reply.as_of
                 else:
-                    service.pause_until = self._pen.now + self._pause
+                    service.pause_until = self._pen.now + self._patience.retry
 
     def lapse(self) -> None:
         """Forget what was not heard for a lease."""
-        since = self._pen.now - self._lease
+        since = self._pen.now - self._patience.lease
         self._services = {n: s for n, s in self._services.items() if s.heard >= since}
 
     def kv(self, policy: PolicyRef, prompt_tokens: int) -> KvKey | None:
@@ -111,7 +112,7 @@ class Prefills:
         ready = beat.state in ("serving", "empty") and self._pen.now >= service.pause_until
         if ready and not service.loading and beat.number >= service.due:
             command = LoadPolicy(self._pen.fence, *self._policy)
-            service.loading = self._pen.send(PREFILL + name, command, self._timeout)
+            service.loading = self._pen.send(PREFILL + name, command, self._patience.load)
 
 
 def prefill_cause(beat: PrefillBeat) -> Cause:

@@ -20,6 +20,7 @@ from ebbtide.reports import (
     GroupCounts,
     Interval,
     LearnerReport,
+    MigrationReport,
     ObjectiveReport,
     PhaseSeconds,
     PrefillCounts,
@@ -83,6 +84,7 @@ class Ending(msgspec.Struct, frozen=True):
     job_uid: str
     prefill: PrefillCounts
     decision: DecisionReport | None = None
+    migration: MigrationReport | None = None
 
 
 def report(ending: Ending) -> StepReport:
@@ -113,6 +115,7 @@ def report(ending: Ending) -> StepReport:
         cost=cost,
         objective=_objective(cost, seconds, ending.economy),
         decision=ending.decision,
+        migration=ending.migration,
     )
 
 

@@ -6,7 +6,7 @@ integer for (planner epoch, seq): epochs rise over the whole job, so codes never
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from ebbtide.wire import (
@@ -92,6 +92,11 @@ class OpenStep:
         """The sample whose current hand-out is `code`, or None."""
         sample = self.sample_of.get(code)
         return sample if sample is not None and self.codes[sample] == code else None
+
+    def held(self, codes: Iterable[int]) -> list[int]:
+        """The samples whose current hand-outs these are."""
+        holders = (self.holder(code) for code in codes)
+        return [sample for sample in holders if sample is not None]
 
     def group(self, sample: int) -> GroupPlan:
         """The plan of the sample's group."""

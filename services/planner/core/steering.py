@@ -30,6 +30,8 @@ class Steering(msgspec.Struct, frozen=True):
     maximum: int = 64
     hysteresis: float = 0.05
     horizon: int = 3
+    migration: str = "none"
+    tau: float = 0.7
     profile: ProfileFile = msgspec.field(
         default_factory=lambda: straight_profile("unknown", first=0.01, more=0.0002)
     )
@@ -48,6 +50,8 @@ def steer(spec: RLHFJobSpec, profile: ProfileFile | None) -> Steering:
         maximum=decode.max_replicas,
         hysteresis=planner.hysteresis,
         horizon=planner.horizon_steps,
+        migration=planner.migration or ("benefit" if planner.scaling == "elastic" else "none"),
+        tau=planner.tau,
         profile=profile or builtin_profile(decode),
         measured=profile is not None,
     )

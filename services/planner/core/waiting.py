@@ -72,6 +72,13 @@ class Waiting:
                 taken.append(sample)
         return taken
 
+    def drop(self, sample: int) -> None:
+        """It is handed out past its queue."""
+        for queue in (*self._queues.values(), *self._shares):
+            if sample in queue:
+                queue.remove(sample)
+        self._shares = deque(share for share in self._shares if share)
+
     def find_more(self, name: str, now: float, may_move: MayMove) -> bool:
         """Fill the actor's empty queue: with what was kept for too long, or with another's."""
         if now >= self.kept_until and self._claim(name):

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ebbtide.cli.explain import in_words
-from ebbtide.reports import CalibrationReport, CandidateReport, DecisionReport
+from ebbtide.cli.explain import in_words, moves_in_words
+from ebbtide.reports import (
+    CalibrationReport,
+    CandidateReport,
+    DecisionReport,
+    MigrationReport,
+    MoveReport,
+)
 
 CANDIDATE = CandidateReport(
     kind="unequal",
@@ -64,3 +70,12 @@ def test_how_good_the_lengths_were_is_said_with_what_could_not_be_measured() -> 
     said = text(a_decision(calibration=found))
     assert "64 answers, 2 cut by the limit, 48% at or below the median" in said
     assert "unknown at or below P90, error 12 tokens" in said
+
+
+def test_moves_are_told_with_what_became_of_them() -> None:
+    move = MoveReport(at=4.0, source="a", target="b", samples=3, how="kv", predicted_gain=2.5)
+    counts = {"ordered": 3, "moved": 2, "with_kv": 2, "finished": 1}
+    said = list(moves_in_words(MigrationReport(rule="benefit", moves=(move,), **counts)))
+    assert said[0].startswith("moves (benefit): 3 ordered, 2 moved (2 with KV, 0 computed again)")
+    assert said[1] == "  after 4.0 s: 3 from a to b (kv, gain 2.5)"
+    assert list(moves_in_words(None)) == []

@@ -25,6 +25,7 @@ from ebbtide.wire import (
     Heartbeat,
     Invalid,
     JournalRef,
+    KvTicket,
     Learn,
     Learned,
     LearnerBeat,
@@ -89,7 +90,7 @@ class ModelActor:
         self.running: dict[Dispatch, Running] = {}
         self.outbox: dict[Dispatch, Fact] = {}
         self.settled: list[Settled] = []
-        self.lost_journals = 0
+        self.holding: dict[Dispatch, KvTicket] = {}
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -101,9 +102,9 @@ class ModelActor:
         match command:
             case Submit(assigns=assigns):
                 return self._submit(assigns)
-            case CutSamples(dispatches=dispatches):
+            case CutSamples(dispatches=dispatches, reader=reader):
                 for dispatch in dispatches:
-                    self._cut(dispatch)
+                    self._cut(dispatch, reader)
             case Settle():
                 self._settle(command)
             case LoadPolicy(policy=policy):
@@ -129,6 +130,7 @@ class ModelActor:
             self._end(Failed(assign.key, assign.dispatch, self.name, "journal_lost"))
             return
         tokens = resume.n_tokens if resume else 0
+        self.world.exports.pull(assign, self.name)
         self.running[assign.dispatch] = Running(assign, tokens, 0)
         self._journal(assign.dispatch)
 
@@ -138,17 +140,22 @@ class ModelActor:
         self.policy = policy
         return Ok(self.number + 1)
 
-    def _cut(self, dispatch: Dispatch) -> None:
+    def _cut(self, dispatch: Dispatch, reader: str = "") -> None:
         run = self.running.pop(dispatch, None)
         if run:
-            key = run.assign.key
-            journal = JournalRef(key, dispatch, run.journalled)
-            self._end(Cut(key, dispatch, self.name, journal, run.journalled))
+            key, n = run.assign.key, run.journalled
+            journal, ticket = JournalRef(key, dispatch, n) if n else None, None
+            if reader and n:
+                ticket = self.world.exports.grant(self.name, run.assign, n, reader)
+                self.holding[dispatch] = ticket
+            self._end(Cut(key, dispatch, self.name, journal, n, ticket))
 
     def _settle(self, command: Settle) -> None:
         for verdict, dispatches in (("accepted", command.accepted), ("void", command.void)):
             for dispatch in dispatches:
                 fact = self.outbox.pop(dispatch, None)
+                if fact and verdict == "void":
+                    self.world.exports.release(self.holding.pop(dispatch, None))
                 if fact:
                     assert not isinstance(fact, ScoreReady)
                     self.world.journals.pop((fact.key, dispatch), None)
@@ -157,7 +164,7 @@ class ModelActor:
     @property
     def gone(self) -> bool:
         """It has left: nothing of its is owed to anybody."""
-        return self.draining and not self.outbox and not self.running
+        return self.draining and not (self.outbox or self.running or self.holding)
 
     def drain(self) -> None:
         self.draining = True
@@ -215,6 +222,7 @@ class ModelActor:
 
     def beat(self) -> None:
         self.number += 1
+        self.holding = self.world.exports.still_open(self.holding)
         rows = [
             (d.attempt, d.planner_epoch, d.seq, run.journalled) for d, run in self.running.items()
         ]
@@ -229,6 +237,7 @@ class ModelActor:
                 state=state,
                 running=pack_ints(rows),
                 outbox=tuple(self.outbox),
+                holding=tuple(self.holding),
                 stats=EngineStats(running=len(self.running), slots=self.world.slots),
             )
         )

@@ -382,7 +382,8 @@ def test_a_sample_that_is_cut_goes_on_with_its_tokens() -> None:
     decoding(world)
     planner, step = world.seat.planner, world.seat.planner._pen.book.open
     assert step
-    planner._handouts.cut(step, list(step.where(OUT)))
+    for sample in step.where(OUT):
+        planner._handouts.cut(step.actors[sample], [step.hands[sample]])
     world.feed(world.seat, Tick())
     world.calm()
     check(world)

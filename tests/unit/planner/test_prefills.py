@@ -10,6 +10,7 @@ from ebbtide.wire import (
     Refusal,
 )
 from services.planner.core.book import Book
+from services.planner.core.config import Patience
 from services.planner.core.effects import Send
 from services.planner.core.pen import Pen
 from services.planner.core.prefills import GRACE, PrefillMeter, Prefills
@@ -37,7 +38,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.pen = Pen(book=Book(job_uid="job-1"), now=0.0)
-        self.prefills = Prefills(pen=self.pen, lease=10.0, load=5.0, pause=0.5)
+        self.prefills = Prefills(pen=self.pen, patience=Patience())
 
     def sent(self) -> list[Send]:
         return [effect for effect in self.pen.taken() if isinstance(effect, Send)]

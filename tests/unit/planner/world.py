@@ -55,9 +55,11 @@ from services.planner.core.events import (
     Tick,
 )
 from services.planner.core.lengths import Lengths, make_lengths
+from services.planner.core.migrating import Rule
 from services.planner.core.planner import Planner
 from tests.checker.evidence import Evidence, Settled
 from tests.unit.planner.builders import UID
+from tests.unit.planner.exports import Exports
 from tests.unit.planner.parties import ModelActor, ModelLearner, ModelScorer, ref_to
 from tests.unit.planner.pool import ModelOperator
 
@@ -86,12 +88,15 @@ class World:
     `model`, `reference`: what the next learner finds at `model.uri`, and the digest that it tells.
     """
 
-    def __init__(self, config: JobConfig, data: Data, *, actors: int = 2) -> None:
-        self.config, self.data = config, data
+    def __init__(
+        self, config: JobConfig, data: Data, *, actors: int = 2, rule: Rule | None = None
+    ) -> None:
+        self.config, self.data, self.rule = config, data, rule
         self.now = 0.0
         self.records: list[Record] = []
         self.blobs: dict[str, bytes] = {}
         self.journals: dict[tuple[object, object], int] = {}
+        self.exports = Exports(self)
         self.stream: dict[int, Fact] = {}
         self.scoring: list[ScoreRequest] = []
         self.letters: list[Letter] = []
@@ -123,6 +128,8 @@ class World:
     def kill_actor(self, name: str) -> None:
         """SIGKILL: what it held is gone, what it was told is not."""
         self.former.append(self.actors.pop(name))
+        for ticket in self.former[-1].holding.values():
+            self.exports.release(ticket)
 
     def kill_planner(self, *, zombie: bool = False) -> None:
         """The next planner takes over; the old one may live on without knowing."""
@@ -154,7 +161,12 @@ class World:
         self.records.append(epoch)
         book.apply(epoch)
         planner = Planner(
-            config=self.config, data=self.data, book=book, pod="planner", now=self.now
+            config=self.config,
+            data=self.data,
+            book=book,
+            pod="planner",
+            now=self.now,
+            rule=self.rule,
         )
         return Seat(planner, Fence(self.attempt, epoch.n))
 

@@ -7,7 +7,7 @@ costs. A move takes KV over the measured path or computes it again, whichever is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -23,18 +23,24 @@ from services.planner.core.prediction.forecast import Forecast
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
 
+_TARGETS = 16
+"""So many targets are matched at most, unless they have too few slots."""
 MOST_AT_ONCE = 32
 """An actor that still decodes more than this is not worth emptying."""
 
 
 class Working(NamedTuple):
-    """An actor in a step. `samples` run there now and hold `tokens` (prompt and answer) each."""
+    """An actor in a step. `samples` run there now and hold `tokens` (prompt and answer) each.
+
+    `stays`: it may take samples but gives none up now, for it has moved some lately.
+    """
 
     name: str
     slots: int
     finished: int
     samples: tuple[int, ...]
     tokens: tuple[int, ...]
+    stays: bool = False
 
     @property
     def free(self) -> int:
@@ -43,13 +49,21 @@ class Working(NamedTuple):
 
 
 class Move(NamedTuple):
-    """`how` the target gets the KV; `seconds` until it can go on."""
+    """`how` the target gets the KV; `seconds` until it can go on.
+
+    `gain`: what emptying the source is worth, in the unit of `Worth`; 0 where nothing is weighed.
+    """
 
     sample: int
     source: str
     target: str
     how: Literal["kv", "recompute"]
     seconds: float
+    gain: float = 0.0
+
+
+Far = Callable[[str, str], float]
+"""What a move from one actor to another costs for the way, in seconds."""
 
 
 def tau_rule(actors: Sequence[Working], profile: Profile, *, tau: float = 0.7) -> list[Move]:
@@ -58,7 +72,7 @@ def tau_rule(actors: Sequence[Working], profile: Profile, *, tau: float = 0.7) -
     Targets are actors that are not cut themselves and have free slots, first fit; samples beyond
     those slots stay. Nothing else is weighed.
     """
-    cut = [actor for actor in actors if actor.samples and _finished_share(actor) >= tau]
+    cut = [a for a in actors if a.samples and not a.stays and _finished_share(a) >= tau]
     names = {actor.name for actor in cut}
     slots = [a.name for a in actors if a.samples and a.name not in names for _ in range(a.free)]
     waiting = [(actor, i) for actor in cut for i in range(len(actor.samples))]
@@ -80,7 +94,8 @@ def global_cut(
     ranked = sorted((a for a in actors if a.samples), key=lambda a: (-len(a.samples), a.name))
     kept = ranked[: _enough(ranked, threshold, profile)]
     slots = [actor.name for actor in kept for _ in range(actor.free)]
-    waiting = [(a, i) for a in ranked[len(kept) :] for i in range(len(a.samples))]
+    going = [actor for actor in ranked[len(kept) :] if not actor.stays]
+    waiting = [(a, i) for a in going for i in range(len(a.samples))]
     return [_move(a, i, to, profile) for (a, i), to in zip(waiting, slots, strict=False)]
 
 
@@ -88,12 +103,18 @@ def global_cut(
 class Worth:
     """What a second is worth, in one unit: of an actor, and of the step (what waits for its end).
 
-    margin: seconds of an actor that a move must gain at least.
+    actor 0: nobody is released, so a move must bring the step's end nearer. margin: seconds of an
+    actor (else of the step) that a move must gain at least.
     """
 
     actor: float = 1.0
     step: float = 0.0
     margin: float = 0.5
+
+    @property
+    def least(self) -> float:
+        """What a move must gain."""
+        return self.margin * (self.actor or self.step)
 
 
 def benefit_rule(
@@ -102,21 +123,26 @@ def benefit_rule(
     profile: Profile,
     *,
     worth: Worth,
+    far: Far | None = None,
+    tries: int | None = None,
 ) -> list[Move]:
     """Empty the actors for which it pays; all of an actor's samples move, or none.
 
     `residual`: tokens to come, one row per running sample in the actors' order. Saved is the
     holding time of the source; paid are the move itself, during which the source is held, the
-    targets' longer time, and any delay of the step's end. Targets are chosen by matching.
+    targets' longer time, and any delay of the step's end. Targets are chosen by matching; of
+    equal ones the nearest by `far`. `tries`: sources that are weighed at most, those with fewest
+    samples first; each costs milliseconds with hundreds of actors.
     """
     busy = [actor for actor in actors if actor.samples]
     if len(busy) < 2:
         return []
-    board = _board(busy, residual, profile)
+    board = _board(busy, residual, profile, far)
     moves: list[Move] = []
-    for source in sorted(range(len(busy)), key=lambda a: (len(busy[a].samples), busy[a].name)):
-        if 0 < len(board.held[source]) <= MOST_AT_ONCE:
-            moves += board.empty(source, worth)
+    few = [a for a in range(len(busy)) if len(busy[a].samples) <= MOST_AT_ONCE]
+    few = [a for a in few if not busy[a].stays]
+    for source in sorted(few, key=lambda a: (len(busy[a].samples), busy[a].name))[:tries]:
+        moves += board.empty(source, worth)
     return moves
 
 
@@ -124,9 +150,19 @@ class _Board:
     """Who decodes what, and the expected seconds that each actor still takes."""
 
     def __init__(
-        self, actors: Sequence[Working], demand: Demand, time: RolloutTime, profile: Profile
+        self,
+        actors: Sequence[Working],
+        demand: Demand,
+        time: RolloutTime,
+        profile: Profile,
+        far: Far | None,
     ) -> None:
         self._actors, self._demand, self._time, self._profile = actors, demand, time, profile
+        self._far = far
+        tokens = [t for actor in actors for t in actor.tokens]
+        self._context = sum(tokens) / len(tokens)
+        each = self._context + float(demand.expected.mean())
+        self._fits = int(profile.file.kv_tokens / each)
         starts = np.cumsum([0, *(len(a.samples) for a in actors)])
         self.held = [list(range(starts[a], starts[a + 1])) for a in range(len(actors))]
         self._first = starts
@@ -135,57 +171,56 @@ class _Board:
 
     def empty(self, source: int, worth: Worth) -> list[Move]:
         """Move all samples of `source` if that pays; else nothing."""
-        if source in self._received:
+        if source in self._received or not self.held[source]:
             return []
         targets = self._match(source)
         if targets is None:
             return []
         moves = [self._move(row, t) for row, t in zip(self.held[source], targets, strict=True)]
         after = self._after(source, targets)
-        if (
-            self._gain(source, after, max(m.seconds for m in moves), worth)
-            <= worth.margin * worth.actor
-        ):
+        gain = self._gain(source, after, max(m.seconds for m in moves), worth)
+        if gain <= worth.least:
             return []
         self._settle(source, targets, after)
-        return moves
+        return [move._replace(gain=gain) for move in moves]
 
     def _match(self, source: int) -> list[int] | None:
         """A target for each sample: the cheapest matching to free slots."""
         rows = self.held[source]
         others = [a for a in range(len(self._actors)) if a != source and self.held[a]]
-        columns = [t for t in others for _ in range(min(self._free(t), len(rows)))]
-        if len(columns) < len(rows):
+        free = np.minimum(self._free(others), len(rows))
+        if free.sum() < len(rows):
             return None
-        alone = self._seconds_of([[row] for row in rows])
-        ends = self._seconds[columns]
-        slower = self._slowdowns(others)
-        nth = np.asarray([columns[:i].count(t) for i, t in enumerate(columns)])
-        extra = np.maximum(alone[:, None] - ends[None], 0.0)
-        costs = extra + np.minimum(alone[:, None], ends[None]) * slower[columns][None] * (
-            1 + 0.01 * nth
-        )
-        return [columns[c] for c in cheapest_matching(costs)]
+        extra, slower = self._costs(source, others)
+        best = _cheapest(extra + slower, free, len(rows))
+        nth = np.concatenate([np.arange(free[at]) for at in best])
+        places = np.repeat(best, free[best])
+        costs = extra[:, places] + slower[:, places] * (1 + 0.01 * nth)
+        return [others[at] for at in places[cheapest_matching(costs)].tolist()]
+
+    def _costs(self, source: int, others: Sequence[int]) -> tuple[Floats, Floats]:
+        """(samples, others) seconds: by which a target ends later, and by which it is slower."""
+        alone = self._seconds_of([[row] for row in self.held[source]])[:, None]
+        ends = self._seconds[others][None]
+        extra = np.maximum(alone - ends, 0.0)
+        if self._far is not None:
+            here = self._actors[source].name
+            extra += [self._far(here, self._actors[t].name) for t in others]
+        return extra, np.minimum(alone, ends) * self._slowdowns(others)
 
     def _slowdowns(self, others: Sequence[int]) -> Floats:
-        """Per actor, the share by which one more sample slows its batch."""
-        shares = np.zeros(len(self._actors))
-        for a in others:
-            n, context = len(self.held[a]), self._context
-            now, more = (self._profile.tpot(b, b * context) for b in (n, n + 1))
-            shares[a] = float(more / now - 1)
-        return shares
+        """(others,) the share by which one more sample slows a batch."""
+        n = np.asarray([len(self.held[a]) for a in others], float)
+        now, more = (self._profile.tpot(b, b * self._context) for b in (n, n + 1))
+        slower: Floats = more / now - 1
+        return slower
 
-    @property
-    def _context(self) -> float:
-        tokens = [t for actor in self._actors for t in actor.tokens]
-        return sum(tokens) / len(tokens)
-
-    def _free(self, actor: int) -> int:
-        """Samples that `actor` can take: by its slots, and by KV at their expected ends."""
-        held, each = len(self.held[actor]), self._context + float(self._demand.expected.mean())
-        fits = min(self._actors[actor].slots, int(self._profile.file.kv_tokens / each))
-        return max(fits - held, 0)
+    def _free(self, others: Sequence[int]) -> Ints:
+        """Samples that each can take: by its slots, and by KV at their expected ends."""
+        held = np.asarray([len(self.held[a]) for a in others])
+        slots = np.asarray([self._actors[a].slots for a in others])
+        free: Ints = np.maximum(np.minimum(slots, self._fits) - held, 0)
+        return free
 
     def _after(self, source: int, targets: Sequence[int]) -> Floats:
         """(actors,) seconds once the samples have moved."""
@@ -207,7 +242,7 @@ class _Board:
         longer = after.sum() - before.sum() + before[source]
         changed = after > before
         end = max(after.max(), (after[changed] + moving).max(initial=0.0))
-        later = max(end - before.max(), 0.0)
+        later = end - before.max()
         return float(worth.actor * (saved - longer) - worth.step * later)
 
     def _settle(self, source: int, targets: Sequence[int], after: Floats) -> None:
@@ -230,14 +265,24 @@ class _Board:
         return self._time.seconds(shares @ self._demand.alive, shares @ self._demand.quiet)
 
 
-def _board(actors: Sequence[Working], residual: Forecast, profile: Profile) -> _Board:
+def _cheapest(costs: Floats, free: Ints, needed: int) -> Ints:
+    """Of the columns of `costs` the cheapest, enough of them and no more than are worth a look."""
+    ranked = np.argsort(costs.mean(axis=0), kind="stable")
+    enough = int(np.searchsorted(np.cumsum(free[ranked]), needed)) + 1
+    chosen: Ints = np.sort(ranked[: max(enough, _TARGETS)])
+    return chosen
+
+
+def _board(
+    actors: Sequence[Working], residual: Forecast, profile: Profile, far: Far | None
+) -> _Board:
     tokens = [t for actor in actors for t in actor.tokens]
     assert len(residual) == len(tokens), "one forecast per running sample"
     demand = from_forecast(residual)
     slots = max(actor.slots for actor in actors)
     context = sum(tokens) / len(tokens)
     time = rollout_time(profile, demand, slots=slots, prompt_tokens=context)
-    return _Board(actors, demand, time, profile)
+    return _Board(actors, demand, time, profile, far)
 
 
 def _finished_share(actor: Working) -> float:
