@@ -24,6 +24,7 @@ from services.gateway.app.words import template_fault, unknown
 
 _MAX_LINE = 1 << 22
 _MAX_WORDS = 500
+_ROLES = ("learner", "decode", "reward", "planner")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -104,12 +105,15 @@ def _data(job: RLHFJob) -> Iterator[Fault]:
 
 
 def _profile(job: RLHFJob) -> Iterator[Fault]:
-    uri = job.spec.decode.profile
-    path = _path(uri) if uri else None
-    if isinstance(path, str):
-        yield Fault("/spec/decode/profile", path)
-    elif path is not None and not path.is_file():
-        yield Fault("/spec/decode/profile", f"there is no file {path}")
+    pointer, uri = "/spec/decode/profile", job.spec.decode.profile
+    if uri:
+        yield from _looked(pointer, _one_file(uri, pointer))
+
+
+def _one_file(uri: str, pointer: str) -> Iterator[Fault]:
+    path = _path(uri)
+    if not path.is_file():
+        yield Fault(pointer, f"there is no file {path}")
 
 
 def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Fault]:
@@ -180,7 +184,8 @@ def _rewards(job: RLHFJob) -> Iterator[Fault]:
 
 def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:
     priced = {price.pool for price in job.spec.prices}
-    for role in ("learner", "decode", "reward", "planner"):
+    prefill = ("prefill",) if job.spec.prefill.mode == "service" else ()
+    for role in (*_ROLES, *prefill):
         part = getattr(job.spec, role)
         if part is not None and part.pool not in priced:
             detail = f"the pool {part.pool} has no price, so its cost will be unknown"

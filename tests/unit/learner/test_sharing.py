@@ -100,8 +100,9 @@ def test_shared_rows_give_the_gradient_of_rows_apart(gang: Gang, model: Path, kl
 
 def test_a_model_that_reads_shared_rows_is_found_out(gang: Gang, model: Path) -> None:
     policy = Parts(gang, model).policy
-    assert shared_width(policy, gang.device, coarse=False) == policy.module.config.hidden_size
-    policy.module.config.layer_types = ["sliding_attention"]
+    config: Any = policy.module.config
+    assert shared_width(policy, gang.device, coarse=False) == config.hidden_size
+    config.layer_types = ["sliding_attention"]
     assert shared_width(policy, gang.device, coarse=False) == 0
 
 

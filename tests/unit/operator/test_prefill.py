@@ -1,8 +1,10 @@
+from typing import Any
+
 from ebbtide import labels
 from ebbtide.testing.jobs import a_job
 from tests.unit.operator.worlds import World
 
-SERVICE = {"prefill": {"mode": "service", "pool": "big"}}
+SERVICE: dict[str, Any] = {"prefill": {"mode": "service", "pool": "big"}}
 
 
 def test_a_colocated_job_has_no_prefill_service() -> None:

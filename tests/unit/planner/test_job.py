@@ -383,7 +383,7 @@ def test_a_sample_that_is_cut_goes_on_with_its_tokens() -> None:
     planner, step = world.seat.planner, world.seat.planner._pen.book.open
     assert step
     for sample in step.where(OUT):
-        planner._handouts.cut(step.actors[sample], [step.hands[sample]])
+        planner._handouts.cut(step.actors[sample], [h for h in [step.hands[sample]] if h])
     world.feed(world.seat, Tick())
     world.calm()
     check(world)

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from ebbtide.reports import MigrationReport
 from ebbtide.spec import RLHFJobSpec
-from ebbtide.spec.roles import DecodeSpec, PlannerSpec
+from ebbtide.testing.jobs import a_spec
 from services.planner.app.metrics import PlannerMetrics
 from services.planner.core.migrating import Scene, benefit, rule_of
 from services.planner.core.places import Places
@@ -102,8 +102,7 @@ def test_on_one_machine_names_decide() -> None:
 def test_benefit_is_the_rule_of_an_elastic_pool(
     scaling: str, migration: str | None, rule: str
 ) -> None:
-    planner = PlannerSpec.model_validate({"scaling": scaling, "migration": migration})
-    spec = RLHFJobSpec.model_construct(planner=planner, decode=DecodeSpec())
+    spec = RLHFJobSpec.model_validate(a_spec(planner={"scaling": scaling, "migration": migration}))
     assert steer(spec, None).migration == rule
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.reports import MigrationReport
-from ebbtide.wire import Cut, Dispatched, KvKey, KvTicket
+from ebbtide.wire import Cut, Dispatched, KvKey, KvTicket, SampleKey
 from services.planner.core.migrating import Scene
 from services.planner.core.planning.migration import Move
 from services.planner.core.steering import Steering, straight_profile
@@ -27,22 +29,25 @@ STEERING = Steering(
 class Once:
     """Moves one sample, once: from the last actor that has any to the first."""
 
-    def __init__(self, how: str = "kv", *, actors: int = 2) -> None:
-        self.how, self.actors, self.move = how, actors, None
+    def __init__(self, how: Literal["kv", "recompute"] = "kv", *, actors: int = 2) -> None:
+        self.how, self.actors = how, actors
+        self.move: Move | None = None
 
     def __call__(self, scene: Scene) -> list[Move]:
         busy = [actor for actor in scene.actors if actor.samples]
         if self.move is not None or len(busy) < self.actors:
             return []
         here, there = busy[-1], busy[0]
-        self.move = Move(here.samples[-1], here.name, there.name, self.how, 0.0)  # type: ignore[assignment,arg-type]
-        return [self.move]  # type: ignore[list-item]
+        self.move = Move(here.samples[-1], here.name, there.name, self.how, 0.0)
+        return [self.move]
 
 
 class Story:
     """A world in which one move was just ordered; its cut is still in flight."""
 
-    def __init__(self, how: str = "kv", *, actors: int = 2) -> None:
+    key: SampleKey
+
+    def __init__(self, how: Literal["kv", "recompute"] = "kv", *, actors: int = 2) -> None:
         self.rule = Once(how, actors=actors)
         work = msgspec.structs.replace(LONG, replicas=actors)
         config = a_config(steps=1, work=work, steering=STEERING)
