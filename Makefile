@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup demo check test test-slow bench verify generate fmt clean
+.PHONY: help setup demo check test test-kube kube-tools test-slow bench verify generate fmt clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -28,8 +28,14 @@ check: setup ## format, lint, types, import rules
 	@$(RUN)/mypy
 	@$(RUN)/lint-imports
 
-test: setup ## every suite that fits in CI
+test: setup kube-tools ## every suite that fits in CI
 	@$(RUN)/python -m pytest $(ARGS)
+
+test-kube: setup kube-tools ## the part of it that runs against a real API server
+	@$(RUN)/python -m pytest -m 'kube and not slow' $(ARGS)
+
+kube-tools: ## build kube-apiserver, etcd and kubectl once, into the user's cache
+	@deploy/kube-tools/build.sh
 
 test-slow: setup ## the long forms: 100 kills, the whole API fuzz
 	@$(RUN)/python -m pytest -m slow --timeout 3600 $(ARGS)
