@@ -5,8 +5,10 @@ EbbtideError
     Fenced                 a command or write of a superseded epoch or attempt
     NotFound               the thing named does not exist
     Conflict               it exists already, or changed since it was read
+    Forbidden              the caller is known and may not do this
   Temporary                infrastructure; may be tried again after `delay` seconds
     DeadlineExceeded       a wait ended without an answer
+    Throttled              the other side did nothing and asks for fewer requests
   Permanent                infrastructure or configuration; trying again changes nothing
     Corrupt                bytes whose digest, frame or schema does not hold
 """
@@ -39,6 +41,10 @@ class Conflict(Refused):
     """The named thing exists already, or changed since it was read."""
 
 
+class Forbidden(Refused):
+    """Whoever asks is known, and has no right to this."""
+
+
 class Temporary(EbbtideError):
     """Infrastructure failed in a way that may pass; `delay` is in seconds."""
 
@@ -49,6 +55,10 @@ class Temporary(EbbtideError):
 
 class DeadlineExceeded(Temporary):
     """A wait ended at its deadline without an answer."""
+
+
+class Throttled(Temporary):
+    """The other side did nothing and asks for fewer requests."""
 
 
 class Permanent(EbbtideError):

@@ -101,7 +101,7 @@ def get(table: Table, key: Key) -> Resource:
 
 def create(table: Table, resource: Resource, *, uid: str, now: str) -> Resource:
     """Store a new object; raises Conflict when the name is taken, Refused when it is invalid."""
-    _check_new(resource)
+    check_new(resource)
     if table.load(key_of(resource)) is not None:
         raise Conflict(f"{key_of(resource)} exists already")
     _check_owners(table, resource)
@@ -123,7 +123,7 @@ def patch(
 ) -> Resource:
     """Merge `body` into metadata and spec; raises Conflict on another version than `expect`."""
     current = _current(table, key, expect)
-    _check_patch(key, body)
+    check_patch(key, body)
     meta = _merged_meta(current.metadata, body.get("metadata") or {})
     _check_finalizers(current.metadata, meta)
     spec = merge(current.spec, body.get("spec", {}))
@@ -211,7 +211,8 @@ def _merged_meta(current: Meta, change: Mapping[str, Any]) -> Meta:
 # --- checks ---------------------------------------------------------------------------------------
 
 
-def _check_new(resource: Resource) -> None:
+def check_new(resource: Resource) -> None:
+    """Raise Refused unless `resource` may be created: its name, no version, no status."""
     meta = resource.metadata
     for field, value in (("name", meta.name), ("namespace", meta.namespace)):
         if not _NAME.fullmatch(value) or len(value) > _NAME_LIMIT:
@@ -230,7 +231,8 @@ def _check_owners(table: Table, resource: Resource) -> None:
             raise NotFound(f"the owner {owner.kind} {owner.name} ({owner.uid}) does not exist")
 
 
-def _check_patch(key: Key, body: Mapping[str, Any]) -> None:
+def check_patch(key: Key, body: Mapping[str, Any]) -> None:
+    """Raise Refused unless `body` changes nothing but labels, annotations, owners and the spec."""
     for name in body:
         if name not in ("metadata", "spec"):
             hint = "write it by patch_status" if name == "status" else "patch metadata or spec"

@@ -84,7 +84,7 @@ class RoleSettings(ProcessSettings):
     blobs_cache: str = ""
     """Folder for copies of remote blobs; empty: a folder of the system's temporary one."""
     cluster: str = ""
-    """Object store: path of the local SQLite file, or empty for the Kubernetes API."""
+    """Objects: path of the local SQLite file, or `kubernetes[:KUBECONFIG]`; empty: none."""
     namespace: str = "default"
     """Namespace of the job object."""
     job: str

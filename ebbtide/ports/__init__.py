@@ -23,6 +23,7 @@ from ebbtide.ports.engine import (
     NewTokens,
     Resumed,
 )
+from ebbtide.ports.reviews import Ask, Person, Reviews
 from ebbtide.ports.stores import (
     Blobs,
     Bus,
@@ -43,6 +44,7 @@ from ebbtide.ports.transfer import (
 
 __all__ = [
     "Admission",
+    "Ask",
     "Blobs",
     "Bus",
     "Change",
@@ -67,7 +69,9 @@ __all__ = [
     "Miss",
     "NewTokens",
     "Owner",
+    "Person",
     "Resource",
     "Resumed",
+    "Reviews",
     "Transfer",
 ]

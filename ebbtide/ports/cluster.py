@@ -17,7 +17,11 @@ class Owner(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Object metadata with the meaning that Kubernetes gives it. Times are RFC 3339."""
+    """Object metadata with the meaning that Kubernetes gives it. Times are RFC 3339.
+
+    `managers`: who last wrote a field (spec.replicas), where the store records that and it matters;
+    "scale" for whoever used that subresource.
+    """
 
     name: str
     namespace: str = "default"
@@ -31,6 +35,7 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     annotations: Mapping[str, str] = {}
     owner_references: tuple[Owner, ...] = ()
     finalizers: tuple[str, ...] = ()
+    managers: Mapping[str, str] = {}
 
 
 class Resource(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

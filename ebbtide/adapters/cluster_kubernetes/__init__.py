@@ -1,0 +1,7 @@
+"""The Kubernetes API as a cluster of objects."""
+
+from ebbtide.adapters.cluster_kubernetes.access import ApiReviews
+from ebbtide.adapters.cluster_kubernetes.cluster import KubernetesCluster, open_kubernetes
+from ebbtide.adapters.cluster_kubernetes.kinds import KINDS, Kind
+
+__all__ = ["KINDS", "ApiReviews", "Kind", "KubernetesCluster", "open_kubernetes"]
