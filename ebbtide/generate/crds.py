@@ -8,11 +8,13 @@ belong together is checked by the gateway and the operator.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
+from pydantic import BaseModel
 
 from ebbtide.spec import GROUP, DecodePoolSpec, RLHFJobSpec
+from ebbtide.spec.observed import DecodePoolStatus, JobStatus
 
 Schema = dict[str, Any]
 
@@ -20,39 +22,106 @@ _KEPT = (
     "description", "type", "enum", "default", "minimum", "maximum", "minLength", "maxLength",
     "minItems", "maxItems", "maxProperties", "pattern", "required",
 )  # fmt: skip
+_EXACT = 2**53
+"""The API server reads bounds as floats: above this they are rounded, and 2**63 - 1 overflows."""
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _HEADER = "# Generated from ebbtide/spec by `make generate`; do not edit.\n"
 
-_JOB_RULES = (
-    ("self.algorithm.type != 'grpo' || has(self.reward)", "reward is required for grpo"),
-    ("!has(self.budget) || self.prices.size() > 0", "budget needs prices"),
-    (
-        (
-            "self.decode.minReplicas <= self.decode.replicas"
-            " && self.decode.replicas <= self.decode.maxReplicas"
-        ),
+_LISTS: Mapping[str, Schema] = {
+    name: {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+    for name, key in (("conditions", "type"), ("roles", "name"), ("prices", "pool"))
+} | {"release": {"x-kubernetes-list-type": "set"}}
+"""Lists whose items are told apart: none is there twice, and two writers can each keep their own."""
+
+
+CATEGORY = "ebbtide"
+"""`kubectl get ebbtide` lists all kinds. Not rlhf: kubectl takes a category before a short name."""
+
+
+class Rule(NamedTuple):
+    """A CEL rule of a definition; `field` is where a violation is shown."""
+
+    rule: str
+    message: str
+    field: str = ""
+
+
+JOB_RULES = (
+    Rule("self.algorithm.type != 'grpo' || has(self.reward)", "reward is required for grpo"),
+    Rule(
+        "self.algorithm.type != 'sft' || !has(self.dataset.eval)",
+        "dataset.eval is not for algorithm.type sft: remove it",
+        ".dataset",
+    ),
+    Rule(
+        "!has(self.budget) || self.prices.size() > 0",
+        "budget needs prices: add prices[] or remove budget",
+    ),
+    Rule(
+        "self.decode.minReplicas <= self.decode.replicas"
+        " && self.decode.replicas <= self.decode.maxReplicas",
         "decode.replicas must lie between minReplicas and maxReplicas",
+        ".decode",
+    ),
+    Rule(
+        "self.prefill.mode != 'service' || self.decode.engine == 'torch'",
+        "prefill.mode service needs decode.engine torch: no other has KV",
+        ".prefill",
+    ),
+    Rule(
+        "!self.model.uri.matches('^[a-z0-9+.-]+://[^/]*@')",
+        "model.uri must hold no credentials: name a secret",
+        ".model",
+    ),
+    Rule("self.model == oldSelf.model", "model cannot be changed: make a new job", ".model"),
+    Rule(
+        "self.dataset == oldSelf.dataset", "dataset cannot be changed: make a new job", ".dataset"
+    ),
+    Rule(
+        "self.algorithm.type == oldSelf.algorithm.type",
+        "algorithm.type cannot be changed: make a new job",
+        ".algorithm",
+    ),
+    Rule(
+        "self.learner.ranks == oldSelf.learner.ranks || oldSelf.suspend",
+        "learner.ranks can be changed only while the job is suspended",
+        ".learner",
     ),
 )
+POOL_RULES = (Rule("self.job == oldSelf.job", "job cannot be changed", ".job"),)
+NAME_RULE = Rule("self.metadata.name.size() <= 40", "metadata.name has at most 40 characters")
 _JOB_COLUMNS = (
     ("State", "string", ".status.phase"),
+    ("Why", "string", ".status.reason"),
     ("Step", "integer", ".status.progress.step"),
+    ("Ready", "integer", ".status.roles[?(@.name=='decode')].ready"),
+    ("Decode", "integer", ".status.roles[?(@.name=='decode')].desired"),
     ("Cost", "number", ".status.cost.accrued"),
     ("Age", "date", ".metadata.creationTimestamp"),
 )
+_JOB_WIDE = (
+    ("Steps", "integer", ".spec.training.totalSteps"),
+    ("Policy", "integer", ".status.policy.version"),
+    ("Attempt", "integer", ".status.attempt"),
+    ("Restarts", "integer", ".status.restarts"),
+    ("Currency", "string", ".status.cost.currency"),
+)
 _POOL_COLUMNS = (
-    ("Desired", "integer", ".spec.replicas"),
+    ("Job", "string", ".spec.job"),
+    ("Wanted", "integer", ".spec.replicas"),
     ("Ready", "integer", ".status.readyReplicas"),
+    ("Pending", "integer", ".status.pendingReplicas"),
+    ("Draining", "integer", ".status.drainingReplicas"),
     ("Age", "date", ".metadata.creationTimestamp"),
 )
 
 
 def job_crd() -> str:
     """YAML of the RLHFJob definition."""
-    spec = structural(RLHFJobSpec.model_json_schema())
-    spec["x-kubernetes-validations"] = [{"rule": r, "message": m} for r, m in _JOB_RULES]
+    spec = _with_lists(structural(RLHFJobSpec.model_json_schema())) | _rules(JOB_RULES)
     names = {"kind": "RLHFJob", "plural": "rlhfjobs", "singular": "rlhfjob", "shortNames": ["rlhf"]}
-    return _crd(names, spec, _JOB_COLUMNS, {"status": {}})
+    columns = [*_columns(_JOB_COLUMNS), *_columns(_JOB_WIDE, priority=1)]
+    return _crd(names, (spec, status_schema(JobStatus)), columns, {"status": {}})
 
 
 def decode_pool_crd() -> str:
@@ -68,32 +137,65 @@ def decode_pool_crd() -> str:
         "singular": "decodepool",
         "shortNames": ["dpool"],
     }
-    spec = structural(DecodePoolSpec.model_json_schema())
-    return _crd(names, spec, _POOL_COLUMNS, {"status": {}, "scale": scale})
+    spec = _with_lists(structural(DecodePoolSpec.model_json_schema())) | _rules(POOL_RULES)
+    parts = (spec, status_schema(DecodePoolStatus))
+    return _crd(names, parts, _columns(_POOL_COLUMNS), {"status": {}, "scale": scale})
+
+
+def status_schema(model: type[BaseModel]) -> Schema:
+    """Of a status: no default is written into what only its writers may fill."""
+    return _with_lists(_without_defaults(structural(model.model_json_schema())))
+
+
+def _with_lists(schema: Schema) -> Schema:
+    parts = schema["properties"].items()
+    return {**schema, "properties": {n: {**part, **_LISTS.get(n, {})} for n, part in parts}}
+
+
+def _without_defaults(schema: Schema) -> Schema:
+    plain = {key: value for key, value in schema.items() if key != "default"}
+    if "properties" in plain:
+        parts = plain["properties"].items()
+        plain["properties"] = {name: _without_defaults(part) for name, part in parts}
+    for key in ("items", "additionalProperties"):
+        if key in plain:
+            plain[key] = _without_defaults(plain[key])
+    return plain
+
+
+def _rules(rules: Sequence[Rule]) -> Schema:
+    return {
+        "x-kubernetes-validations": [
+            {"rule": r.rule, "message": r.message} | ({"fieldPath": r.field} if r.field else {})
+            for r in rules
+        ]
+    }
+
+
+def _columns(columns: Sequence[tuple[str, str, str]], *, priority: int = 0) -> list[dict[str, Any]]:
+    wide = {"priority": priority} if priority else {}
+    return [{"name": n, "type": kind, "jsonPath": path, **wide} for n, kind, path in columns]
 
 
 def _crd(
     names: Mapping[str, Any],
-    spec: Schema,
-    columns: Sequence[tuple[str, str, str]],
+    parts: tuple[Schema, Schema],
+    columns: Sequence[Mapping[str, Any]],
     subresources: Mapping[str, Any],
 ) -> str:
     whole = {
         "type": "object",
+        "description": parts[0].get("description", ""),
         "required": ["spec"],
-        "properties": {"spec": spec, "status": dict(_OPEN)},
-        "x-kubernetes-validations": [
-            {"rule": "self.metadata.name.size() <= 40", "message": "at most 40 characters"}
-        ],
+        "properties": {"spec": parts[0], "status": parts[1]},
+        **_rules((NAME_RULE,)),
     }
     version = {
         "name": "v1alpha1",
         "served": True,
         "storage": True,
         "subresources": dict(subresources),
-        "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path} for name, kind, path in columns
-        ],
+        "additionalPrinterColumns": [dict(column) for column in columns],
         "schema": {"openAPIV3Schema": whole},
     }
     definition = {
@@ -103,7 +205,7 @@ def _crd(
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
-            "names": {**names, "categories": ["rlhf"]},
+            "names": {**names, "categories": [CATEGORY]},
             "versions": [version],
         },
     }
@@ -123,6 +225,9 @@ def _convert(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
     if branches:
         return _union(schema, branches, defs)
     found = {key: schema[key] for key in _KEPT if key in schema}
+    if found.get("maximum", 0) > _EXACT:
+        del found["maximum"]
+        found["format"] = "int64"
     if "const" in schema:
         found["enum"] = [schema["const"]]
     for bound in ("minimum", "maximum"):
