@@ -7,19 +7,19 @@ import os
 import sys
 import uuid
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import msgspec
 
 from ebbtide import logs, rights
 from ebbtide.adapters.blobs import open_blobs
 from ebbtide.adapters.clock import SystemClock
-from ebbtide.adapters.cluster_sqlite import open_cluster
+from ebbtide.adapters.clusters import is_kubernetes, open_objects
 from ebbtide.errors import Refused
 from ebbtide.exits import EXIT_REFUSED
 from ebbtide.metrics import new_registry
 from ebbtide.runtime import Body, Process, run
 from ebbtide_operator.controller import Controller
+from ebbtide_operator.core.render import Renderer
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease
 from ebbtide_operator.settings import OperatorSettings
@@ -32,7 +32,12 @@ def body(*, settings: OperatorSettings, site: Site) -> Body:
         async with AsyncExitStack() as stack:
             clock = SystemClock()
             cluster = await stack.enter_async_context(
-                open_cluster(Path(settings.cluster), clock=clock)
+                open_objects(
+                    settings.cluster,
+                    clock=clock,
+                    manager="ebbtide-operator",
+                    render=Renderer(site.kubernetes) if site.kubernetes else None,
+                )
             )
             lease = Lease(
                 cluster=cluster,
@@ -56,7 +61,8 @@ def body(*, settings: OperatorSettings, site: Site) -> Body:
 
 
 async def _serve(process: Process, lease: Lease, controller: Controller) -> None:
-    process.health.require_ready("list", lambda: "" if controller.cache.heard else "listing")
+    cache = controller.cache
+    process.health.require_ready("list", lambda: cache.trouble if cache.heard else "listing")
     process.health.require_alive("passes", controller.stuck)
     watch = process.spawn(controller.cache.follow(), name="cache")
     process.health.ready = True
@@ -80,12 +86,19 @@ async def _serve(process: Process, lease: Lease, controller: Controller) -> None
     await lease.release()
 
 
+def _check(settings: OperatorSettings, site: Site) -> None:
+    if is_kubernetes(settings.cluster) and site.kubernetes is None:
+        detail = "pods need an image: give EBBTIDE_SITE its part kubernetes"
+        raise Refused(detail, field="EBBTIDE_SITE")
+
+
 def main() -> int:
     """Exit code of the process."""
     log = logs.setup("info", role="operator")
     try:
         settings = OperatorSettings.load(os.environ)
         site = msgspec.json.decode(settings.site, type=Site)
+        _check(settings, site)
     except (Refused, msgspec.DecodeError) as error:
         log.error("settings refused", why=str(error))  # noqa: TRY400 - it names the fix
         return EXIT_REFUSED

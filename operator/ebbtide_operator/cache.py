@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 
 import msgspec
 
 from ebbtide import labels
-from ebbtide.errors import Conflict
+from ebbtide.errors import Conflict, Temporary
 from ebbtide.logs import Log
 from ebbtide.objects import Key, key_of
 from ebbtide.ports import Cluster, Resource
@@ -39,13 +40,15 @@ class Cache:
         self._listed = -1  # version of the last list: what it lacked was gone by then
         self.heard = False
         """Whether everything was listed once."""
+        self.trouble = ""
+        """Why nothing is heard now, if so; what is cached stays as it was."""
 
     async def follow(self) -> None:
         """List, then watch, for ever; lists again when the watch cannot go on."""
         while True:
-            version = await self._list()
-            self.heard = True
             try:
+                version = await self._list()
+                self.heard, self.trouble = True, ""
                 async for change in self._cluster.watch(KINDS, self._namespace, version):
                     if change.type == "DELETED":
                         self._bury(change.resource)
@@ -53,6 +56,10 @@ class Cache:
                         self._take(change.resource)
             except Conflict:
                 self._log.info("watch history was pruned; listing again")
+            except Temporary as error:
+                self.trouble = str(error)
+                self._log.warning("objects are not heard of; listing again", why=str(error))
+                await asyncio.sleep(error.delay)
 
     def observe(self, job: JobKey) -> Observed:
         """All objects of one job. Pods of an earlier job of the same name count too."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ebbtide.errors import Conflict, NotFound, Temporary
-from ebbtide.objects import rfc3339, unix_time
+from ebbtide.objects import rfc3339
 from ebbtide.ports import Clock, Cluster, Meta, Resource
 
 NAME = "ebbtide-operator"
@@ -25,6 +25,7 @@ class Lease:
         self._cluster, self._clock = cluster, clock
         self._holder, self._seconds, self._namespace = holder, seconds, namespace
         self._until = float("-inf")
+        self._seen: tuple[str, float] = ("", 0.0)
 
     def check(self) -> None:
         """Raise Lost unless the lease is certainly ours at this moment."""
@@ -33,14 +34,17 @@ class Lease:
 
     async def acquire(self) -> None:
         """Wait until the lease is ours."""
-        while not await self._try():
+        while not await self._try_or_wait():
             await self._clock.sleep(self._seconds / 10)
 
     async def keep(self) -> None:
-        """Renew for ever; raises Lost once somebody else has it."""
+        """Renew for ever; raises Lost once somebody else has it, or nobody answered for too long."""
         while True:
             await self._clock.sleep(self._seconds / 3)
-            if not await self._try():
+            while (held := await self._try_or_wait()) is None:
+                self.check()
+                await self._clock.sleep(self._seconds / 30)
+            if not held:
                 raise Lost("another operator has taken the lease")
 
     async def release(self) -> None:
@@ -49,6 +53,13 @@ class Lease:
         found = await self._get()
         if found is not None and found.spec.get("holderIdentity") == self._holder:
             await self._write(found, {"holderIdentity": ""})
+
+    async def _try_or_wait(self) -> bool | None:
+        """Whether it is ours; None while nobody answers."""
+        try:
+            return await self._try()
+        except Temporary:
+            return None
 
     async def _try(self) -> bool:
         asked = self._clock.now()
@@ -70,17 +81,25 @@ class Lease:
             kind = Resource("coordination.k8s.io/v1", "Lease", meta, spec=spec)
             await self._cluster.create(kind)
             return True
-        if not self._may_take(found.spec):
+        if not self._may_take(found):
             return False
         await self._write(found, renewal)
         return True
 
-    def _may_take(self, spec: Mapping[str, Any]) -> bool:
+    def _may_take(self, found: Resource) -> bool:
+        """Ours, nobody's, or not renewed for its whole time while we looked on.
+
+        Two machines' clocks may differ by more than a lease lasts, so the holder's word for when it
+        renewed is compared with its last word and never with our own clock.
+        """
+        spec = found.spec
         holder = spec.get("holderIdentity")
         if holder in ("", None, self._holder):
             return True
-        age = self._clock.wall() - unix_time(str(spec["renewTime"]))
-        return age > float(spec.get("leaseDurationSeconds", self._seconds))
+        word, now = f"{holder} {spec.get('renewTime')}", self._clock.now()
+        if word != self._seen[0]:
+            self._seen = (word, now)
+        return now - self._seen[1] > float(spec.get("leaseDurationSeconds", self._seconds))
 
     async def _get(self) -> Resource | None:
         try:

@@ -1,6 +1,6 @@
 """What a Pod object says: the operator writes the spec, the process runner the status (pure).
 
-On Kubernetes the adapter turns `PodSpec` into containers.
+On Kubernetes `core.render` makes containers of it, and the kubelet writes the status.
 """
 
 from __future__ import annotations
@@ -18,11 +18,16 @@ RUNNER_FINALIZER = "rlhf.ebbtide.dev/runner"
 """Holds a pod object until the process runner has ended its process."""
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class PodSpec(
+    msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
     """One process. `secret_env`: variables by the name of the secret that holds the value.
 
     `warm`: fork it from the parent that has torch imported. `probe`: it answers at
     EBBTIDE_HEALTH_PORT, which the runner chooses.
+
+    Only Kubernetes knows the others. `account`: service account whose token the pod gets; empty:
+    it gets none. `peers`: service by which other pods find it. `node_name`: where it was placed.
     """
 
     command: tuple[str, ...]
@@ -31,6 +36,9 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     termination_grace_period_seconds: float = 30.0
     warm: bool = False
     probe: bool = True
+    account: str = ""
+    peers: str = ""
+    node_name: str = ""
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -11,7 +11,7 @@ class OperatorSettings(ProcessSettings):
     """Read from the environment."""
 
     cluster: str
-    """SQLite file of the object store."""
+    """Objects: path of the local SQLite file, or `kubernetes[:KUBECONFIG]`."""
     blobs_url: str
     """Blob store, where held time is written."""
     namespace: str = ""

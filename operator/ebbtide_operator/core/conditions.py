@@ -15,6 +15,9 @@ from ebbtide_operator.core.pods import DECODE, LEARNER, PLANNER, PREFILL, REWARD
 from ebbtide_operator.core.reasons import Reason
 from ebbtide_operator.core.status import Condition, Own, RoleStatus
 
+_WRITERS = frozenset({"ebbtide-operator", "ebbtide-planner", "scale"})
+"""Field managers that may write a pool's replicas."""
+_SHOWN = ("Complete", "Failed", "Suspended", "Draining", "Running")
 KINDS = ("Accepted", "Running", "Suspended", "Complete", "Failed", "Degraded", "Draining")
 
 
@@ -34,7 +37,7 @@ def settle(own: Own, facts: Iterable[Fact], *, generation: int, now: float) -> O
         merged[fact.kind] = _settled(merged.get(fact.kind), fact, generation, now)
     ordered = tuple(merged[kind] for kind in KINDS if kind in merged)
     own = msgspec.structs.replace(own, conditions=ordered, observed_generation=generation)
-    return msgspec.structs.replace(own, phase=phase_of(own))
+    return msgspec.structs.replace(own, phase=phase_of(own), reason=reason_of(own))
 
 
 def _settled(old: Condition | None, fact: Fact, generation: int, now: float) -> Condition:
@@ -48,10 +51,20 @@ def phase_of(own: Own) -> str:
     failed = own.condition("Failed")
     if failed and failed.status == "True" and failed.reason == Reason.CANCELLED:
         return "Cancelled"
-    for kind in ("Complete", "Failed", "Suspended", "Draining", "Running"):
+    for kind in _SHOWN:
         if own.holds(kind):
             return kind
     return "Starting" if own.holds("Accepted") else "Pending"
+
+
+def reason_of(own: Own) -> str:
+    """Why the phase is what it is, in one word: of what was found wrong, or of what is awaited."""
+    accepted = own.condition("Accepted")
+    if accepted is not None and accepted.status == "False":
+        return accepted.reason
+    shown = next((kind for kind in _SHOWN if own.holds(kind)), "Running")
+    found = own.condition(shown)
+    return found.reason if found else ""
 
 
 def invalid(message: str) -> list[Fact]:
@@ -146,6 +159,9 @@ def _degraded(look: Look, own: Own) -> Fact:
     if over_budget(look):
         words = f"cost {look.cost.accrued} {look.cast.spec.currency}"
         return Fact("Degraded", holds=True, reason=Reason.OVER_BUDGET, message=words)
+    if strangers := _strangers(look):
+        words = f"replicas of the pool were written by {strangers}: scale it instead"
+        return Fact("Degraded", holds=True, reason=Reason.FOREIGN_EDIT, message=words)
     short = [
         f"{one.name} {one.ready}/{one.desired}"
         for one in own.roles
@@ -155,6 +171,12 @@ def _degraded(look: Look, own: Own) -> Fact:
         words = "ready: " + ", ".join(short)
         return Fact("Degraded", holds=True, reason=Reason.PODS_MISSING, message=words)
     return Fact("Degraded", holds=False, reason=Reason.AS_WANTED)
+
+
+def _strangers(look: Look) -> str:
+    """Who wrote what only the planner and /scale write, where the store records it."""
+    managers = look.pool.metadata.managers if look.pool else {}
+    return ", ".join(sorted(set(managers.values()) - _WRITERS))
 
 
 def _draining(left: int) -> Fact:

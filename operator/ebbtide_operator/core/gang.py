@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from ebbtide.objects import rfc3339
+from ebbtide_operator.core.companions import access, meeting
 from ebbtide_operator.core.failures import count, new_failures, wait_until
 from ebbtide_operator.core.look import Look, in_the_way, index_of
 from ebbtide_operator.core.plan import Actions, end
@@ -69,7 +70,8 @@ def _ranks(look: Look, own: Own) -> Actions:
         return Actions()
     if (until := wait_until(own, LEARNER)) > look.now:
         return Actions(wakes=(until,))
-    return Actions(creates=tuple(learner_pod(look.cast, own.attempt, rank) for rank in missing))
+    ranks = tuple(learner_pod(look.cast, own.attempt, rank) for rank in missing)
+    return Actions(creates=(*meeting(look.cast), *ranks))
 
 
 def _planner(look: Look, own: Own) -> Actions:
@@ -77,4 +79,5 @@ def _planner(look: Look, own: Own) -> Actions:
         return Actions()
     if (until := wait_until(own, PLANNER)) > look.now:
         return Actions(wakes=(until,))
-    return Actions(creates=(planner_pod(look.cast, own.attempt, own.planner_serial),))
+    pod = planner_pod(look.cast, own.attempt, own.planner_serial)
+    return Actions(creates=(*access(look.cast), pod))

@@ -13,6 +13,7 @@ import msgspec
 from ebbtide import labels
 from ebbtide.ports import Meta, Owner, Resource
 from ebbtide.spec import API_VERSION, RLHFJobSpec
+from ebbtide_operator.core.queueing import queue_annotations, queue_labels
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.podspec import USAGE_FINALIZER, PodSpec
 
@@ -29,6 +30,7 @@ STOP_GRACE = 5.0
 BROKEN_GRACE = 2.0
 """Seconds for what is left of a broken attempt: it cannot save anything."""
 _GRACE = {PLANNER: 300.0, LEARNER: 30.0, PREFILL: 30.0, REWARD: 10.0}
+_UID_PART = 8
 _SHORTER = 2.0
 """The process ends itself this much before it would be killed."""
 
@@ -61,6 +63,16 @@ def owner(resource: Resource) -> Owner:
     return Owner(resource.kind, resource.metadata.name, resource.metadata.uid)
 
 
+def peers(cast: Cast) -> str:
+    """Name of the service by which the ranks of the job find each other."""
+    return f"{cast.name}-peers-{cast.uid[:_UID_PART]}"
+
+
+def account(cast: Cast) -> str:
+    """Name of the planner's service account, and of its role."""
+    return f"{cast.name}-{PLANNER}-{cast.uid[:_UID_PART]}"
+
+
 def pool_object(cast: Cast) -> Resource:
     """The job's DecodePool; the planner is the one who changes its spec."""
     meta = Meta(
@@ -81,7 +93,7 @@ def planner_pod(cast: Cast, attempt: int, serial: int) -> Resource:
 def learner_pod(cast: Cast, attempt: int, rank: int) -> Resource:
     """Rank `rank` of the attempt's gang."""
     lead = f"{cast.name}-{LEARNER}-{attempt}-0"
-    place = cast.site.rendezvous.format(uid=cast.uid, attempt=attempt, pod=lead)
+    place = cast.site.rendezvous.format(uid=cast.uid, attempt=attempt, pod=lead, peers=peers(cast))
     more = {"EBBTIDE_RANK": str(rank), "EBBTIDE_RENDEZVOUS": place}
     return _pod(cast, LEARNER, f"{attempt}-{rank}", attempt, rank, more=more)
 
@@ -118,17 +130,21 @@ def _pod(
     meta = Meta(
         name=name,
         namespace=cast.job.metadata.namespace,
-        labels=_labels(cast, role, attempt, index),
+        labels=_labels(cast, role, attempt, index) | _queued(cast, role, attempt),
+        annotations=_annotations(cast, role, attempt),
         owner_references=(owner(owned_by or cast.job),),
         finalizers=(USAGE_FINALIZER,),
     )
     grace = _grace(cast, role)
+    on_kubernetes = cast.site.kubernetes is not None
     spec = PodSpec(
         command=("python", "-m", f"services.{role}"),
         env=_env(cast, role, name, attempt, grace) | dict(more or {}),
         secret_env=dict(cast.site.secret_env.get(role, {})),
         termination_grace_period_seconds=grace,
         warm=role in (LEARNER, PREFILL) or (role == DECODE and cast.spec.decode.engine == "torch"),
+        account=account(cast) if on_kubernetes and role == PLANNER else "",
+        peers=peers(cast) if on_kubernetes and role == LEARNER else "",
     )
     return Resource(api_version="v1", kind="Pod", metadata=meta, spec=msgspec.to_builtins(spec))
 
@@ -142,6 +158,22 @@ def _labels(cast: Cast, role: str, attempt: int, index: int) -> dict[str, str]:
         INDEX: str(index),
         POOL: _node_pool(cast.spec, role),
     }
+
+
+def _queued(cast: Cast, role: str, attempt: int) -> dict[str, str]:
+    site, gang = cast.site.kubernetes, _gang(cast, role, attempt)
+    return queue_labels(cast.job, role, gang=gang, site=site) if site else {}
+
+
+def _annotations(cast: Cast, role: str, attempt: int) -> dict[str, str]:
+    if cast.site.kubernetes is None:
+        return {}
+    gang = _gang(cast, role, attempt)
+    return queue_annotations(cast.job, gang=gang, ranks=cast.spec.learner.ranks)
+
+
+def _gang(cast: Cast, role: str, attempt: int) -> str:
+    return f"{cast.name}-{LEARNER}-{attempt}" if role == LEARNER else ""
 
 
 def _node_pool(spec: RLHFJobSpec, role: str) -> str:

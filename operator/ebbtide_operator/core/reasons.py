@@ -41,6 +41,7 @@ class Reason(StrEnum):
     PODS_MISSING = "PodsMissing"
     RESTARTING = "Restarting"
     OVER_BUDGET = "OverBudget"
+    FOREIGN_EDIT = "ForeignEdit"
     # Draining
     NOT_DRAINING = "NotDraining"
     FREEING_PODS = "FreeingPods"
@@ -72,6 +73,7 @@ MEANINGS: dict[Reason, str] = {
     Reason.PODS_MISSING: "Fewer pods are ready than wanted; the job goes on with the others.",
     Reason.RESTARTING: "Pods failed since the last progress and are started again.",
     Reason.OVER_BUDGET: "The job cost more than budget.maxCost, and onExceed is Warn.",
+    Reason.FOREIGN_EDIT: "Somebody wrote the pool's replicas directly; only the planner and /scale do.",
     Reason.NOT_DRAINING: "Nothing is being freed.",
     Reason.FREEING_PODS: "The pods of a job that is suspended or over are leaving.",
     Reason.DELETING: "The job object is deleted once its pods have left.",

@@ -3,23 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
+
+
+class NodePool(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What a pool of `spec.*.pool` means to the scheduler; the values are Kubernetes' own.
+
+    `resources`: what one pod asks for and is limited to, such as {"nvidia.com/gpu": "1"}.
+    """
+
+    node_selector: Mapping[str, str] = {}
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    resources: Mapping[str, str] = {}
+    runtime_class: str = ""
+
+
+class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How pods are made on Kubernetes.
+
+    `resources`, `priority_classes` and `queue_priorities` (Kueue's own classes) go by role. A pool that is not listed asks for nothing. `shm_mib`: shared memory of roles that compute.
+    """
+
+    image: str
+    image_pull_policy: str = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+    pools: Mapping[str, NodePool] = {}
+    resources: Mapping[str, Mapping[str, str]] = {}
+    priority_classes: Mapping[str, str] = {}
+    queue_priorities: Mapping[str, str] = {}
+    health_port: int = 8080
+    run_as_user: int = 10001
+    shm_mib: int = 1024
 
 
 class Site(msgspec.Struct, frozen=True):
     """`env`: variables of every pod; `role_env`, `secret_env`: more of them by role.
 
-    `rendezvous`: where the ranks of an attempt meet, with {uid} and {attempt}. `audit`: file to
-    which an actor logs what was settled, with {pod}; empty: none.
+    `rendezvous`: where the ranks of an attempt meet, with {uid}, {attempt}, {pod} of rank 0 and
+    {peers}, the service by which it is found. `audit`: file to which an actor logs what was
+    settled, with {pod}; empty: none. `kubernetes`: set where pods are Kubernetes'.
     """
 
     env: Mapping[str, str] = {}
     role_env: Mapping[str, Mapping[str, str]] = {}
     secret_env: Mapping[str, Mapping[str, str]] = {}
-    rendezvous: str = "tcp://{pod}:29500"
+    rendezvous: str = "tcp://{pod}.{peers}:29500"
     audit: str = ""
     restart_limit: int = 30
     """Restarts of one role in a row without progress before the job fails."""
     usage_seconds: float = 10.0
     """How often the held time of a living pod is written."""
+    kubernetes: KubeSite | None = None

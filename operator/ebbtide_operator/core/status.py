@@ -68,11 +68,12 @@ class Own(msgspec.Struct, frozen=True, rename="camel"):
 
     `gang`: held while an attempt's pods are wanted, released once they are to go; `counted`: uids of
     failed pods that are in the counters and not yet deleted; `active_since` is empty while
-    suspended. `failures` counts the job's own faults, `restarts` all faults.
+    suspended. `reason`: of the condition that `phase` shows. `failures` counts the job's own faults, `restarts` all faults.
     """
 
     observed_generation: int = 0
     phase: str = "Pending"
+    reason: str = ""
     conditions: tuple[Condition, ...] = ()
     attempt: int = 0
     gang: str = "released"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gc
 import os
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 from ebbtide import rights
 from ebbtide.adapters.blobs import open_blobs
 from ebbtide.adapters.clock import SystemClock
-from ebbtide.adapters.cluster_sqlite import open_cluster
+from ebbtide.adapters.clusters import open_objects
 from ebbtide.adapters.nats import open_bus
 from ebbtide.errors import Refused
 from ebbtide.ports import Cluster
@@ -55,7 +54,8 @@ async def _open(settings: PlannerSettings, stack: AsyncExitStack, process: Proce
     clock = SystemClock()
     cluster: Cluster | None = None
     if settings.cluster:
-        cluster = await stack.enter_async_context(open_cluster(Path(settings.cluster), clock=clock))
+        objects = open_objects(settings.cluster, clock=clock, manager="ebbtide-planner")
+        cluster = await stack.enter_async_context(objects)
     return World(
         settings=settings,
         spec=spec,

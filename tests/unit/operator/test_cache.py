@@ -77,3 +77,30 @@ async def test_an_expired_watch_is_followed_by_a_new_list() -> None:
     assert told == [("default", "job")]
     follow.cancel()
     assert isinstance(Lost("x"), Temporary)
+
+
+class Silent(FakeCluster):
+    """Its first lists are not answered."""
+
+    silence = 2
+
+    async def list(self, *given: Any, **named: Any) -> tuple[list[Resource], str]:
+        self.silence -= 1
+        if self.silence >= 0:
+            raise Temporary("no answer", delay=0.01)
+        return await super().list(*given, **named)
+
+
+async def test_a_silent_object_store_is_listed_until_it_answers() -> None:
+    cluster = Silent()
+    cache = a_cache(cluster, [])
+    await cluster.create(a_job())
+    follow = asyncio.create_task(cache.follow())
+    await asyncio.sleep(0)
+    assert (cache.heard, cache.trouble) == (False, "no answer")
+    async with asyncio.timeout(5):
+        while not cache.heard:
+            await asyncio.sleep(0.01)
+    assert cache.trouble == ""
+    assert cache.jobs() == [("default", "job")]
+    follow.cancel()

@@ -1,0 +1,152 @@
+"""Pod objects as Kubernetes' own pods (pure).
+
+Every pod passes the restricted Pod Security Standard: no root, no privileges, a read-only root
+file system with room in /tmp. It holds no token of the API server unless its role speaks to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ebbtide import labels
+from ebbtide.ports import Resource
+from ebbtide_operator.core.pods import DECODE, LEARNER, POOL, PREFILL
+from ebbtide_operator.core.site import KubeSite, NodePool
+from ebbtide_operator.podspec import PodSpec
+
+_COMPUTING = (LEARNER, DECODE, PREFILL)
+_PROBE_SECONDS = 5
+_START_PROBES = 360
+"""Half an hour to load weights: a probe that does not answer yet is no failure."""
+_ALIVE_PROBES = 12
+
+
+class Renderer:
+    """Makes the `spec` of pods; `site`: image, pools, priorities."""
+
+    def __init__(self, site: KubeSite) -> None:
+        self._site = site
+
+    def __call__(self, pod: Resource) -> Mapping[str, Any]:
+        """The API's spec of the Pod object."""
+        spec = msgspec.convert(pod.spec, PodSpec)
+        role = pod.metadata.labels.get(labels.ROLE, "")
+        pool = self._site.pools.get(pod.metadata.labels.get(POOL, ""), NodePool())
+        return {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": max(1, round(spec.termination_grace_period_seconds)),
+            "enableServiceLinks": False,
+            "securityContext": _of_pod(self._site.run_as_user),
+            "containers": [self._container(spec, role, pool)],
+            "volumes": self._volumes(role),
+            **_named(spec, pod.metadata.name),
+            **self._scheduling(role, pool),
+        }
+
+    def _container(self, spec: PodSpec, role: str, pool: NodePool) -> dict[str, Any]:
+        asked = {**self._site.resources.get(role, {}), **pool.resources}
+        return {
+            "name": "main",
+            "image": self._site.image,
+            "imagePullPolicy": self._site.image_pull_policy,
+            "command": list(spec.command),
+            "env": self._env(spec),
+            "securityContext": _CONFINED,
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "volumeMounts": _mounts(role),
+            **({"resources": {"requests": asked, "limits": asked}} if asked else {}),
+            **(self._probes() if spec.probe else {}),
+        }
+
+    def _env(self, spec: PodSpec) -> list[dict[str, Any]]:
+        plain = {"HOME": "/tmp", **spec.env}  # noqa: S108 - the one place that can be written to
+        if spec.probe:
+            plain |= {
+                "EBBTIDE_HEALTH_HOST": "0.0.0.0",  # noqa: S104 - the kubelet probes from outside
+                "EBBTIDE_HEALTH_PORT": str(self._site.health_port),
+            }
+        if spec.account:
+            plain["EBBTIDE_CLUSTER"] = "kubernetes"
+        secret = [
+            {"name": name, "valueFrom": {"secretKeyRef": _reference(where)}}
+            for name, where in spec.secret_env.items()
+        ]
+        return [{"name": name, "value": value} for name, value in plain.items()] + secret
+
+    def _probes(self) -> dict[str, Any]:
+        probe = partial(_probe, self._site.health_port)
+        return {
+            "ports": [{"name": "health", "containerPort": self._site.health_port}],
+            "startupProbe": probe("/healthz", _START_PROBES),
+            "livenessProbe": probe("/healthz", _ALIVE_PROBES),
+            "readinessProbe": probe("/readyz", 1),
+        }
+
+    def _volumes(self, role: str) -> list[dict[str, Any]]:
+        room: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+        if role in _COMPUTING:
+            memory = {"medium": "Memory", "sizeLimit": f"{self._site.shm_mib}Mi"}
+            room.append({"name": "shm", "emptyDir": memory})
+        return room
+
+    def _scheduling(self, role: str, pool: NodePool) -> dict[str, Any]:
+        secrets = [{"name": name} for name in self._site.image_pull_secrets]
+        wanted = {
+            "nodeSelector": dict(pool.node_selector),
+            "tolerations": [dict(one) for one in pool.tolerations],
+            "runtimeClassName": pool.runtime_class,
+            "priorityClassName": self._site.priority_classes.get(role, ""),
+            "imagePullSecrets": secrets,
+        }
+        return {name: value for name, value in wanted.items() if value}
+
+
+def _named(spec: PodSpec, name: str) -> dict[str, Any]:
+    """Its account, its token or none, and the name by which peers find it."""
+    found: dict[str, Any] = {"automountServiceAccountToken": bool(spec.account)}
+    if spec.account:
+        found["serviceAccountName"] = spec.account
+    if spec.peers:
+        found |= {"hostname": name, "subdomain": spec.peers}
+    return found
+
+
+def _of_pod(user: int) -> dict[str, Any]:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+_CONFINED: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def _mounts(role: str) -> list[dict[str, str]]:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - inside the container
+    return mounts + ([{"name": "shm", "mountPath": "/dev/shm"}] if role in _COMPUTING else [])  # noqa: S108
+
+
+def _probe(port: int, path: str, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": port},
+        "periodSeconds": _PROBE_SECONDS,
+        "timeoutSeconds": 3,
+        "failureThreshold": failures,
+    }
+
+
+def _reference(where: str) -> dict[str, str]:
+    """`secret/key`; a secret without a key has its value under `value`."""
+    name, _, key = where.partition("/")
+    return {"name": name, "key": key or "value"}

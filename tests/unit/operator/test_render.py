@@ -1,0 +1,166 @@
+"""Pods as Kubernetes gets them, and what they need beside themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from ebbtide.ports import Resource
+from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec.observed import DecodePoolStatus, JobStatus
+from ebbtide.testing.jobs import a_job, a_spec
+from ebbtide_operator.core import pods, queueing
+from ebbtide_operator.core.companions import access, meeting
+from ebbtide_operator.core.pods import Cast
+from ebbtide_operator.core.render import Renderer
+from ebbtide_operator.core.site import KubeSite, NodePool, Site
+from ebbtide_operator.core.status import FIELDS, Own, PoolStatus
+
+GPU = NodePool(
+    node_selector={"pool": "gpu"},
+    tolerations=({"key": "nvidia.com/gpu", "operator": "Exists"},),
+    resources={"nvidia.com/gpu": "1"},
+    runtime_class="nvidia",
+)
+KUBE = KubeSite(
+    image="ebbtide:1",
+    image_pull_secrets=("registry",),
+    pools={"gpu": GPU},
+    resources={"learner": {"cpu": "2"}},
+    priority_classes={"learner": "high"},
+)
+
+
+def cast(kube: KubeSite | None = KUBE, **changes: Any) -> Cast:
+    job = a_job(spec=a_spec(**changes))
+    meta = msgspec.structs.replace(job.metadata, uid="0123456789abcdef", namespace="team")
+    site = Site(kubernetes=kube, secret_env={"decode": {"EBBTIDE_NATS_PASSWORD": "nats/decode"}})
+    spec = RLHFJobSpec.model_validate_json(msgspec.json.encode(job.spec))
+    return Cast(msgspec.structs.replace(job, metadata=meta), spec, site)
+
+
+def rendered(pod: Resource) -> dict[str, Any]:
+    return dict(Renderer(KUBE)(pod))
+
+
+def decode(**changes: Any) -> dict[str, Any]:
+    job = cast(**changes)
+    return rendered(pods.decode_pod(job, pods.pool_object(job), 1, 0))
+
+
+def env(spec: dict[str, Any]) -> dict[str, Any]:
+    return {one["name"]: one for one in spec["containers"][0]["env"]}
+
+
+def test_a_pool_is_what_the_scheduler_gets() -> None:
+    spec = decode(decode={"pool": "gpu"})
+    assert spec["nodeSelector"] == {"pool": "gpu"}
+    assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert spec["runtimeClassName"] == "nvidia"
+    assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_an_unlisted_pool_asks_for_nothing() -> None:
+    spec = decode()
+    assert "nodeSelector" not in spec
+    assert "resources" not in spec["containers"][0]
+
+
+def test_a_role_has_its_resources_and_priority() -> None:
+    spec = rendered(pods.learner_pod(cast(), 1, 0))
+    assert spec["containers"][0]["resources"]["requests"] == {"cpu": "2"}
+    assert spec["priorityClassName"] == "high"
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_a_secret_goes_by_reference_and_never_by_value() -> None:
+    secret = env(decode())["EBBTIDE_NATS_PASSWORD"]
+    reference = {"secretKeyRef": {"name": "nats", "key": "decode"}}
+    assert secret == {"name": "EBBTIDE_NATS_PASSWORD", "valueFrom": reference}
+
+
+def test_the_process_listens_where_the_probes_look() -> None:
+    spec = decode()
+    probe = spec["containers"][0]["readinessProbe"]["httpGet"]
+    assert probe == {"path": "/readyz", "port": 8080}
+    assert env(spec)["EBBTIDE_HEALTH_PORT"]["value"] == "8080"
+
+
+def test_a_pod_has_the_grace_of_its_role() -> None:
+    assert decode(decode={"drainSeconds": 45.0})["terminationGracePeriodSeconds"] == 45
+
+
+def test_ranks_find_rank_0_by_a_service_that_shows_it_before_it_is_ready() -> None:
+    job = cast()
+    first, second = (pods.learner_pod(job, 3, rank) for rank in (0, 1))
+    name, service = first.metadata.name, meeting(job)[0]
+    place = f"tcp://{name}.{service.metadata.name}:29500"
+    assert second.spec["env"]["EBBTIDE_RENDEZVOUS"] == place
+    spec = rendered(first)
+    assert (spec["hostname"], spec["subdomain"]) == (name, service.metadata.name)
+    assert service.spec["publishNotReadyAddresses"] is True
+
+
+def test_the_planner_alone_has_an_account() -> None:
+    job = cast()
+    planner = rendered(pods.planner_pod(job, 1, 0))
+    names = {one.metadata.name for one in access(job)}
+    assert env(planner)["EBBTIDE_CLUSTER"]["value"] == "kubernetes"
+    assert names == {planner["serviceAccountName"]} == {"job-planner-01234567"}
+    assert not rendered(pods.reward_pod(job, 1, 0))["automountServiceAccountToken"]
+
+
+def test_every_right_but_looking_at_pods_is_by_name() -> None:
+    role = next(one for one in access(cast()) if one.kind == "Role")
+    open_rules = [r["resources"] for r in role.spec["rules"] if "resourceNames" not in r]
+    assert open_rules == [["pods"]]
+
+
+def queued(role_priorities: dict[str, str]) -> Cast:
+    whole = cast(msgspec.structs.replace(KUBE, queue_priorities=role_priorities))
+    own = {queueing.QUEUE: "team-a", queueing.PRIORITY: "normal"}
+    meta = msgspec.structs.replace(whole.job.metadata, labels=own)
+    job = msgspec.structs.replace(whole.job, metadata=meta)
+    return msgspec.structs.replace(whole, job=job)
+
+
+def test_the_ranks_of_an_attempt_are_admitted_together() -> None:
+    for rank in (0, 1):
+        meta = pods.learner_pod(queued({}), 3, rank).metadata
+        assert meta.labels[queueing.GROUP] == "job-learner-3"
+        assert meta.annotations[queueing.TOTAL] == "2"
+
+
+def test_an_actor_is_admitted_by_itself_and_with_its_own_priority() -> None:
+    job = queued({"decode": "spare"})
+    meta = pods.decode_pod(job, pods.pool_object(job), 1, 0).metadata
+    assert (meta.labels[queueing.QUEUE], meta.labels[queueing.PRIORITY]) == ("team-a", "spare")
+    assert queueing.GROUP not in meta.labels
+    assert queueing.TOTAL not in meta.annotations
+
+
+def test_a_job_without_a_queue_is_not_queued() -> None:
+    meta = pods.learner_pod(cast(), 1, 0).metadata
+    assert [name for name in (*meta.labels, *meta.annotations) if "kueue" in name] == []
+
+
+def test_no_job_needs_companions_on_one_machine() -> None:
+    assert (access(cast(kube=None)), meeting(cast(kube=None))) == ((), ())
+
+
+def test_the_policy_keeps_every_field_of_the_operator_from_the_planner() -> None:
+    text = (Path(__file__).parents[3] / "deploy/kubernetes/policies.yaml").read_text()
+    rules = next(yaml.safe_load_all(text))["spec"]["validations"]
+    guarded = {rule["expression"].rpartition("?")[2] for rule in rules}
+    assert guarded == set(Own.__struct_encode_fields__)
+
+
+@pytest.mark.parametrize(("model", "own"), [(JobStatus, Own), (DecodePoolStatus, PoolStatus)])
+def test_the_schema_of_the_status_has_every_field_that_is_written(model: Any, own: Any) -> None:
+    properties = model.model_json_schema()["properties"]
+    written = set(own.__struct_encode_fields__) | (FIELDS if own is Own else set())
+    assert set(properties) == written
