@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from ebbtide.settings import ProcessSettings
@@ -15,13 +17,17 @@ class GatewaySettings(ProcessSettings):
     port: int = Field(default=8470, ge=0, le=65535)
     """Port of the API; 0 takes a free one and logs it."""
     cluster: str = ""
-    """Object store: path of the local SQLite file, or empty for the Kubernetes API."""
+    """Objects: path of the local SQLite file, or `kubernetes[:KUBECONFIG]`."""
     namespace: str = "default"
     """The one namespace whose jobs are served."""
     blobs_url: str
     """Blob store of the jobs, read only."""
     blobs_cache: str = ""
     """Folder for copies of remote blobs; empty: a folder of the system's temporary one."""
+    auth: Literal["tokens", "kubernetes"] = "tokens"
+    """Who is let in: those in the tokens file, or those whom the API server lets do the same."""
+    audience: str = ""
+    """For auth kubernetes: what tokens must be meant for; empty: the API server itself."""
     tokens_file: str = ""
     """File of `tenant:sha256` lines (ebbtide.tokens); required unless `insecure`."""
     insecure: bool = False

@@ -19,6 +19,7 @@ from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.cluster import FakeCluster
 from ebbtide.wire import Record
 from services.gateway.app import build
+from services.gateway.app.doors import TokenDoor
 from services.gateway.settings import GatewaySettings
 
 TOKEN = "ebt_test-token"
@@ -69,7 +70,7 @@ class World:
             clock=self._real_time or self.clock,
             registry=CollectorRegistry(),
             log=logs.setup("error"),
-            known=known,
+            door=TokenDoor(known),
             closing=self.closing,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,9 +15,9 @@ from ebbtide.errors import EbbtideError
 from ebbtide.logs import Log
 from ebbtide.metrics import render
 from ebbtide.ports import Blobs, Clock, Cluster
-from ebbtide.tokens import Known
 from services.gateway.app import documents, preflight, problems
 from services.gateway.app.artifacts import ArtifactRoutes
+from services.gateway.app.doors import Door
 from services.gateway.app.edge import BodyLimit, Figures, Gate, Outer
 from services.gateway.app.events import EventRoutes
 from services.gateway.app.jobs import JobRoutes
@@ -40,15 +39,15 @@ def build(
     clock: Clock,
     registry: CollectorRegistry,
     log: Log,
-    known: Sequence[Known] | None,
+    door: Door,
     closing: asyncio.Event,
 ) -> ASGIApp:
-    """The whole application. `known`: accepted tokens, None to serve everybody."""
+    """The whole application. `door`: who is let in."""
     parts = Parts(settings=settings, cluster=cluster, blobs=blobs, clock=clock, closing=closing)
     inner = routes(parts, registry)
     buckets = Buckets(rate=settings.rate_per_second, burst=settings.rate_burst)
     limited = BodyLimit(inner, limit=settings.max_body_bytes)
-    gated = Gate(limited, known=known, buckets=buckets, clock=clock)
+    gated = Gate(limited, door=door, buckets=buckets, clock=clock)
     return Outer(gated, figures=Figures(registry), clock=clock, log=log)
 
 

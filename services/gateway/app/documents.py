@@ -18,7 +18,7 @@ DESCRIPTION = """Submit, watch and steer RLHF jobs. The job object is the truth:
 `kubectl` shows up here and the other way round. Errors are RFC 9457 problem documents."""
 
 _REF = "#/components/schemas/{model}"
-_EVERYWHERE = (401, 429, 500, 503)
+_EVERYWHERE = (401, 403, 429, 500, 503)
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": _REF.format(model="ProblemDocument")}}}
 
 DOCUMENT_BODY: dict[str, Any] = {

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ebbtide.errors import EbbtideError
 from ebbtide.logs import Log
 from ebbtide.metrics import SECONDS
 from ebbtide.ports import Clock
-from ebbtide.tokens import Known, tenant_of
+from services.gateway.app.doors import Door
 from services.gateway.app.problems import respond
 from services.gateway.core.limits import Buckets
-from services.gateway.core.problems import Problem
+from services.gateway.core.needs import need_of
+from services.gateway.core.problems import Problem, from_error
 
 OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths that need no token: they say nothing about any job."""
@@ -106,13 +107,11 @@ class _Answer:
 
 
 class Gate:
-    """Lets a request in: its token names the tenant, the tenant has a rate."""
+    """Lets a request in: its token names the caller, who has a rate and rights."""
 
-    def __init__(
-        self, app: ASGIApp, *, known: Sequence[Known] | None, buckets: Buckets, clock: Clock
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, door: Door, buckets: Buckets, clock: Clock) -> None:
         self._app = app
-        self._known = known
+        self._door = door
         self._buckets = buckets
         self._clock = clock
 
@@ -120,32 +119,32 @@ class Gate:
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self._app(scope, receive, send)
             return
-        problem = self._admit(scope)
+        try:
+            problem = await self._admit(scope)
+        except EbbtideError as error:  # whoever knows the callers does not answer
+            problem = from_error(error)
         if problem is None:
             await self._app(scope, receive, send)
         else:
             await respond(problem, Request(scope))(scope, receive, send)
 
-    def _admit(self, scope: Scope) -> Problem | None:
-        tenant = self._tenant(scope)
+    async def _admit(self, scope: Scope) -> Problem | None:
+        caller = await self._door.caller(_token(scope))
         # Guesses share the bucket of their address, so they cannot be tried at will.
-        wait = self._buckets.take(tenant or f"@{_peer(scope)}", self._clock.now())
+        bucket = caller.tenant if caller else f"@{_peer(scope)}"
+        wait = self._buckets.take(bucket, self._clock.now())
         if wait:
             after = {"Retry-After": str(int(wait) + 1)}
             return Problem("rate-limited", "Send fewer requests.", headers=after)
-        if tenant is None:
+        if caller is None:
             hint = "Send `Authorization: Bearer TOKEN`; `ebbtide up` names the file with the token."
             return Problem("unauthorized", hint)
-        scope["state"]["tenant"] = tenant
+        need = need_of(scope["method"], scope["path"])
+        if not await self._door.may(caller, need):
+            what = f"job {need.name}" if need.name else "jobs"
+            return Problem("forbidden", f"{caller.name} may not {need.verb} {what} here.")
+        scope["state"]["tenant"] = caller.tenant
         return None
-
-    def _tenant(self, scope: Scope) -> str | None:
-        if self._known is None:
-            return "everybody"
-        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        return tenant_of(token.strip(), self._known)
 
 
 class BodyLimit:
@@ -180,6 +179,11 @@ class BodyLimit:
 
     def _problem(self) -> Problem:
         return Problem("too-large", f"The body may have at most {self._limit} bytes.")
+
+
+def _token(scope: Scope) -> str | None:
+    scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _request_id(headers: Headers) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,13 @@ from prometheus_client import CollectorRegistry
 from ebbtide import rights
 from ebbtide.adapters.blobs import open_blobs
 from ebbtide.adapters.clock import SystemClock
-from ebbtide.adapters.cluster_sqlite import open_cluster
+from ebbtide.adapters.clusters import open_objects
 from ebbtide.errors import Refused
 from ebbtide.ports import Clock, Cluster
 from ebbtide.runtime import Body, Process
 from ebbtide.tokens import Known, parse
 from services.gateway.app import build, routes
+from services.gateway.app.doors import Door, KubernetesDoor, TokenDoor
 from services.gateway.app.parts import Parts
 from services.gateway.settings import GatewaySettings
 
@@ -36,7 +37,7 @@ def body(*, settings: GatewaySettings) -> Body:
     """What `ebbtide.runtime` runs."""
 
     async def work(process: Process) -> None:
-        known = load_tokens(settings)
+        known = None if settings.auth == "kubernetes" else load_tokens(settings)
         with listening(settings.host, settings.port) as sock:
             async with _opened(settings, SystemClock()) as cluster:
                 app = build(
@@ -50,7 +51,7 @@ def body(*, settings: GatewaySettings) -> Body:
                     clock=SystemClock(),
                     registry=process.registry,
                     log=process.log,
-                    known=known,
+                    door=_door(settings, cluster, known),
                     closing=process.drain,
                 )
                 host, port = sock.getsockname()[:2]
@@ -59,6 +60,21 @@ def body(*, settings: GatewaySettings) -> Body:
                 await serve(app, sock, process.drain)
 
     return work
+
+
+def _door(settings: GatewaySettings, cluster: Cluster, known: Sequence[Known] | None) -> Door:
+    if settings.auth == "tokens":
+        return TokenDoor(known)
+    from ebbtide.adapters.cluster_kubernetes import (  # noqa: PLC0415 - not every machine has it
+        ApiReviews,
+        KubernetesCluster,
+    )
+
+    if not isinstance(cluster, KubernetesCluster):
+        detail = "auth kubernetes asks the API server: set EBBTIDE_CLUSTER=kubernetes"
+        raise Refused(detail, field="EBBTIDE_AUTH")
+    reviews = ApiReviews(api=cluster.api, clock=SystemClock(), audience=settings.audience)
+    return KubernetesDoor(reviews=reviews, namespace=settings.namespace)
 
 
 def load_tokens(settings: GatewaySettings) -> Sequence[Known] | None:
@@ -95,15 +111,9 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 
 def _opened(settings: GatewaySettings, clock: Clock) -> AbstractAsyncContextManager[Cluster]:
     if not settings.cluster:
-        detail = "no object store: set EBBTIDE_CLUSTER to the path of its SQLite file"
+        detail = "no objects: set EBBTIDE_CLUSTER to the path of their SQLite file, or kubernetes"
         raise Refused(detail, field="EBBTIDE_CLUSTER")
-    return _as_cluster(Path(settings.cluster), clock)
-
-
-@asynccontextmanager
-async def _as_cluster(path: Path, clock: Clock) -> AsyncIterator[Cluster]:
-    async with open_cluster(path, clock=clock) as cluster:
-        yield cluster
+    return open_objects(settings.cluster, clock=clock, manager="ebbtide-gateway")
 
 
 class _Server(uvicorn.Server):

@@ -8,7 +8,15 @@ from typing import Any
 
 import msgspec
 
-from ebbtide.errors import Conflict, EbbtideError, NotFound, Refused, Temporary
+from ebbtide.errors import (
+    Conflict,
+    EbbtideError,
+    Forbidden,
+    NotFound,
+    Refused,
+    Temporary,
+    Throttled,
+)
 from ebbtide.spec.check import Fault, Invalid
 
 BASE = "https://ebbtide.dev/problems/"
@@ -27,6 +35,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "malformed": Kind(400, "The request cannot be read"),
         "idempotency-key-missing": Kind(400, "Idempotency-Key is missing"),
         "unauthorized": Kind(401, "No valid bearer token"),
+        "forbidden": Kind(403, "You may not do this"),
         "not-found": Kind(404, "There is no such thing"),
         "method-not-allowed": Kind(405, "This method is not allowed here"),
         "conflict": Kind(409, "The state of the job forbids it"),
@@ -84,19 +93,27 @@ def document(problem: Problem, *, instance: str, request_id: str) -> dict[str, A
 
 def from_error(error: EbbtideError) -> Problem:
     """What an error of the ports means to the caller of the API."""
+    if isinstance(error, Refused):
+        return _refusal(error)
+    if isinstance(error, Temporary):
+        delay = {"Retry-After": str(max(1, round(error.delay)))}
+        if isinstance(error, Throttled):
+            return Problem("rate-limited", "The cluster asks for fewer requests.", headers=delay)
+        return Problem("unavailable", "Try again a little later.", headers=delay)
+    return Problem("internal", "The request id names the log line that says more.")
+
+
+def _refusal(error: Refused) -> Problem:
     match error:
+        case Forbidden():
+            return Problem("forbidden", error.detail)
         case NotFound():
             return Problem("not-found", error.detail)
         case Conflict():
             return Problem("conflict", error.detail)
         case Invalid():
             return Problem("invalid", str(error), errors=error.faults)
-        case Refused():
-            return Problem("invalid", error.detail, errors=[Fault(error.field, error.detail)])
-        case Temporary():
-            delay = {"Retry-After": str(max(1, round(error.delay)))}
-            return Problem("unavailable", "Try again a little later.", headers=delay)
-    return Problem("internal", "The request id names the log line that says more.")
+    return Problem("invalid", error.detail, errors=[Fault(error.field, error.detail)])
 
 
 def from_status(status: int, detail: str) -> Problem:

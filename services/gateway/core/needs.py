@@ -1,0 +1,34 @@
+"""Which right on the job objects a request needs: kubectl and REST have one policy (pure)."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_JOB = re.compile(r"/v1/jobs/(?P<name>[^/:]+)(?:/(?P<part>[^/]+))?.*")
+_CHANGES = frozenset({"cancel", "suspend", "resume"})
+
+
+class Need(msgspec.Struct, frozen=True):
+    """A verb of the Kubernetes API, on one job or, with no name, on all of them."""
+
+    verb: str
+    name: str = ""
+
+
+def need_of(method: str, path: str) -> Need:
+    """The right that a request needs. What is unknown needs the most there is."""
+    if path == "/v1/jobs":
+        return Need("create" if method == "POST" else "list")
+    if path == "/v1/jobs:validate":
+        return Need("create")
+    found = _JOB.fullmatch(path)
+    if found is None:
+        return Need("*")
+    if method == "DELETE":
+        return Need("delete", found["name"])
+    if method in ("GET", "HEAD"):
+        return Need("get", found["name"])
+    changes = method == "POST" and found["part"] in _CHANGES
+    return Need("patch" if changes else "*", found["name"])
