@@ -178,10 +178,10 @@ class AnyOrder(RuleBasedStateMachine):
     def export(self, *, well: bool) -> None:
         self.world.export(well=well)
 
-    @precondition(lambda self: self.world.open)
+    @precondition(lambda self: self.world.readable)
     @rule(pick=picks)
     def read(self, pick: int) -> None:
-        self.world.read(sorted(self.world.open)[pick % len(self.world.open)])
+        self.world.read(self.world.readable[pick % len(self.world.readable)])
 
     @precondition(lambda self: self.world.stores)
     @rule()

@@ -150,6 +150,11 @@ class World:
             self.open.add(held.opaque)
         self.tell(Exported(effect.dispatch, held))
 
+    @property
+    def readable(self) -> list[bytes]:
+        """Open tickets that a reader can know: their facts were told."""
+        return sorted(opaque for opaque in self.open if self.tickets[opaque] in self.facts)
+
     def read(self, opaque: bytes) -> None:
         """A reader has what it wanted."""
         self.open.discard(opaque)
