@@ -105,6 +105,9 @@ class BareLoop:
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._model = model.train(False)
+        self._served.load_state_dict(model.state_dict())
+        self._runner = Runner(self._served)
+        self._runner.trace()
         self._adamw = torch.optim.AdamW(
             self._model.parameters(),
             lr=spec.training.learning_rate,
@@ -130,7 +133,7 @@ class BareLoop:
         self._served.load_state_dict(self._model.state_dict())
         policy = PolicyRef(0, 0, "bare")
         decoder = Replay(
-            Runner(self._served),
+            self._runner,
             self._storage,
             policy=policy,
             limits=self._limits,

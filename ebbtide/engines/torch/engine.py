@@ -325,6 +325,8 @@ class _ModelHolder:
         load_weights(self.runner.model, tensors, aliases)
         if fresh and self._limits.reference:
             check_rows(self.runner, self._limits)
+        elif fresh:
+            self.runner.trace()
         return self.runner
 
 

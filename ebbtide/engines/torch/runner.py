@@ -16,6 +16,7 @@ from transformers.initialization import no_init_weights
 from ebbtide.engines.publication import tied_names
 from ebbtide.engines.torch import attention
 from ebbtide.engines.torch.kv import Aim, Geometry, KvRows
+from ebbtide.engines.torch.traced import TracedStep, traced_step
 from ebbtide.errors import Corrupt, Refused
 
 FULL = "full_attention"
@@ -86,6 +87,18 @@ class Runner:
         window = getattr(config, "sliding_window", None)
         self._sliding: int | None = window if kinds is None or SLIDING in kinds else None
         self._mixed = kinds is not None and FULL in kinds and SLIDING in kinds
+        self._step: TracedStep | None = None
+
+    @property
+    def traced(self) -> bool:
+        """Whether decode steps are replayed from a recording."""
+        return self._step is not None
+
+    def trace(self) -> None:
+        """Record a decode step, once the model has weights; does nothing where that is not safe."""
+        nought, kv = np.zeros((1, 1), dtype=np.int64), KvRows(1, 1)
+        self.forward(kv, nought[0], nought, nought, window=1)
+        self._step = None if self._mixed else traced_step(self.model, kv)
 
     def forward(
         self, kv: KvRows, rows: Ints, tokens: Ints, positions: Ints, *, window: int, keep: int = 1
@@ -95,11 +108,15 @@ class Runner:
         Writes the keys and values of `tokens`, which stand at `positions` (n, t), into `rows`.
         """
         leading = bool(rows[0] == 0 and rows[-1] == len(rows) - 1)
-        at = self.tensor(positions)
-        kv.aim = Aim(self.tensor(rows), at, window, leading)
+        at, ids = self.tensor(positions), self.tensor(tokens)
+        aim, mask = Aim(self.tensor(rows), at, window, leading), self._masks(at, window)
+        if self._step and leading and keep == 1 and tokens.shape[1] == 1 and kv.stored:
+            assert isinstance(mask, Tensor), "mixed layers are not recorded"
+            return self._step(kv, ids, aim, mask)
+        kv.aim = aim
         out = self.model(
-            input_ids=self.tensor(tokens),
-            attention_mask=self._masks(at, window),
+            input_ids=ids,
+            attention_mask=mask,
             position_ids=at,
             past_key_values=kv,
             use_cache=True,
