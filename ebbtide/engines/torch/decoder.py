@@ -19,7 +19,7 @@ from ebbtide.engines.torch.kv import KvRows
 from ebbtide.engines.torch.prefill import Prefiller
 from ebbtide.engines.torch.rows import Rows
 from ebbtide.engines.torch.runner import Ints, Runner
-from ebbtide.engines.torch.sampling import Noise, draw
+from ebbtide.engines.torch.sampling import Noise
 from ebbtide.errors import Refused
 from ebbtide.kv import kv_key
 from ebbtide.ports import EngineCut, EngineEvent, EngineFailed, KvData
@@ -282,17 +282,10 @@ class Decoder:
         at = self.rows.at[:n]
         positions = np.zeros(n, dtype=np.int64)
         positions[:live] = self.rows.positions
-        logits = self._runner.forward(
-            self._kv,
-            np.arange(n),
-            at["last"][:, None].copy(),
-            positions[:, None],
-            window=self._window(positions),
-        )
         tensor = self._runner.tensor
-        words, counts, heat = (tensor(at[k].copy()) for k in ("word", "count", "temperature"))
-        greedy = not at["temperature"][:live].any()
-        drawn = draw(logits[:, -1], Noise(words, counts, heat), greedy=greedy)
+        noise = Noise(*(tensor(at[k].copy()) for k in ("word", "count", "temperature")))
+        window = self._window(positions)
+        drawn = self._runner.step(self._kv, at["last"].copy(), positions, window, noise)
         return drawn.tokens[:live].cpu().numpy(), drawn.logprobs[:live].cpu().numpy()
 
     def _window(self, positions: Ints) -> int:

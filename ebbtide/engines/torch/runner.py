@@ -16,7 +16,8 @@ from transformers.initialization import no_init_weights
 from ebbtide.engines.publication import tied_names
 from ebbtide.engines.torch import attention
 from ebbtide.engines.torch.kv import Aim, Geometry, KvRows
-from ebbtide.engines.torch.traced import TracedStep, traced_step
+from ebbtide.engines.torch.sampling import Drawn, Noise, draw
+from ebbtide.engines.torch.traced import Asked, TracedStep, additive, traced_step
 from ebbtide.errors import Corrupt, Refused
 
 FULL = "full_attention"
@@ -98,7 +99,17 @@ class Runner:
         """Record a decode step, once the model has weights; does nothing where that is not safe."""
         nought, kv = np.zeros((1, 1), dtype=np.int64), KvRows(1, 1)
         self.forward(kv, nought[0], nought, nought, window=1)
-        self._step = None if self._mixed else traced_step(self.model, kv)
+        self._step = traced_step(self.model, kv) if self._sliding is None else None
+
+    def step(self, kv: KvRows, tokens: Ints, positions: Ints, window: int, noise: Noise) -> Drawn:
+        """Compute `tokens` (n,) at `positions` (n,) of the first n rows, and draw what follows."""
+        rows = np.arange(len(tokens))
+        if self._step and kv.stored:
+            keys = torch.arange(window, device=self.device)
+            ids, at = self.tensor(tokens[:, None]), self.tensor(positions[:, None])
+            return self._step(kv, Asked(ids, at, self.tensor(rows), keys, noise))
+        logits = self.forward(kv, rows, tokens[:, None], positions[:, None], window=window)
+        return draw(logits[:, -1], noise, greedy=not bool(noise.temperature.any()))
 
     def forward(
         self, kv: KvRows, rows: Ints, tokens: Ints, positions: Ints, *, window: int, keep: int = 1
@@ -108,15 +119,11 @@ class Runner:
         Writes the keys and values of `tokens`, which stand at `positions` (n, t), into `rows`.
         """
         leading = bool(rows[0] == 0 and rows[-1] == len(rows) - 1)
-        at, ids = self.tensor(positions), self.tensor(tokens)
-        aim, mask = Aim(self.tensor(rows), at, window, leading), self._masks(at, window)
-        if self._step and leading and keep == 1 and tokens.shape[1] == 1 and kv.stored:
-            assert isinstance(mask, Tensor), "mixed layers are not recorded"
-            return self._step(kv, ids, aim, mask)
-        kv.aim = aim
+        at = self.tensor(positions)
+        kv.aim = Aim(self.tensor(rows), at, window, leading)
         out = self.model(
-            input_ids=ids,
-            attention_mask=mask,
+            input_ids=self.tensor(tokens),
+            attention_mask=self._masks(at, window),
             position_ids=at,
             past_key_values=kv,
             use_cache=True,
@@ -151,12 +158,9 @@ class Runner:
         """Additive masks (n, 1, t, window): each query sees keys up to its own position."""
         keys = torch.arange(window, device=self.device)
         queries = positions[:, None, :, None]
-        full = self._additive(keys <= queries)
+        full = additive(keys <= queries, self.model.dtype)
         if self._sliding is None or self._sliding >= window:
             return {FULL: full, SLIDING: full} if self._mixed else full
-        sliding = self._additive((keys <= queries) & (keys > queries - self._sliding))
+        near = (keys <= queries) & (keys > queries - self._sliding)
+        sliding = additive(near, self.model.dtype)
         return {FULL: full, SLIDING: sliding} if self._mixed else sliding
-
-    def _additive(self, allowed: Tensor) -> Tensor:
-        zeros = torch.zeros((), dtype=self.model.dtype, device=self.device)
-        return torch.where(allowed, zeros, float("-inf"))

@@ -9,15 +9,15 @@ docs/decisions/0008-decode-steps-are-replayed.md.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ebbtide.engines.torch import attention
 from ebbtide.engines.torch.kv import Aim, KvRows
+from ebbtide.engines.torch.sampling import Drawn, Noise, draw
 
 _MADE_WITH = (5, 32)
 _TRIED_WITH = ((1, 16), (2, 48), (8, 32))
@@ -27,29 +27,47 @@ _MOST = (8, 48)
 Inputs = tuple[Tensor, ...]
 
 
+class Asked(NamedTuple):
+    """A decode step of rows 0..n-1: `tokens` (n, 1) that stand at `positions` (n, 1).
+
+    `rows` (n,) is 0..n-1, `keys` (window,) is 0..window-1; the noise is for n draws.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    rows: Tensor
+    keys: Tensor
+    noise: Noise
+
+
 class Step(nn.Module):
-    """One token a row through `model`, as the recording sees it: tensors in, logits out."""
+    """One token a row through `model` and drawn, as the recording sees it: tensors, no numbers."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor, rows: Tensor, *stored: Tensor
-    ) -> Tensor:
-        """`tokens`, `positions` (n, 1); `mask` (n, 1, 1, window); `stored`: key, value, key, ..."""
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """`inputs` as `flat` gives them; tokens and log-probabilities (n,)."""
+        tokens, positions, rows, keys, words, counts, heat, *stored = inputs
         kv = KvRows.over(list(zip(stored[::2], stored[1::2], strict=True)))
-        kv.aim = Aim(rows, positions, mask.shape[3], leading=True)
+        kv.aim = Aim(rows, positions, keys.shape[0], leading=True)
         out = self.model(
             input_ids=tokens,
-            attention_mask=mask,
+            attention_mask=additive(keys <= positions[:, None, :, None], stored[0].dtype),
             position_ids=positions,
             past_key_values=kv,
             use_cache=True,
             logits_to_keep=1,
         )
-        logits: Tensor = out.logits
-        return logits
+        drawn = draw(out.logits[:, -1], Noise(words, counts, heat), greedy=False)
+        return drawn.tokens, drawn.logprobs
+
+
+def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a query sees a key, else minus infinity."""
+    zeros = torch.zeros((), dtype=dtype, device=allowed.device)
+    return torch.where(allowed, zeros, float("-inf"))
 
 
 class TracedStep:
@@ -58,12 +76,17 @@ class TracedStep:
     def __init__(self, recording: Any) -> None:
         self._recording = recording
 
-    def __call__(self, kv: KvRows, tokens: Tensor, aim: Aim, mask: Tensor) -> Tensor:
-        """Logits (n, 1, vocab)."""
+    def __call__(self, kv: KvRows, asked: Asked) -> Drawn:
+        """Decode and draw; the keys and values of `asked.tokens` are written into `kv`."""
         # Optimising anew for each shape costs more than it gains.
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            logits: Tensor = self._recording(tokens, aim.positions, mask, aim.rows, *kv.stored)
-        return logits
+            return Drawn(*self._recording(*flat(asked, kv)))
+
+
+def flat(asked: Asked, kv: KvRows) -> Inputs:
+    """What `Step` takes: of the step, of its noise, then key, value, key, ..."""
+    *place, noise = asked
+    return (*place, *noise, *kv.stored)
 
 
 def traced_step(model: Any, like: KvRows) -> TracedStep | None:
@@ -104,33 +127,39 @@ class _Trial:
 
     def record(self) -> Any:
         """Run one step, recorded."""
-        inputs = self._inputs(*_MADE_WITH)
-        return torch.jit.trace(self._step, inputs, check_trace=False, strict=False)  # type: ignore[no-untyped-call]
+        asked, kv = self._step_of(*_MADE_WITH)
+        return torch.jit.trace(self._step, flat(asked, kv), check_trace=False, strict=False)  # type: ignore[no-untyped-call]
 
     def has_same_bits(self, traced: TracedStep, rows: int, window: int) -> bool:
-        """Whether logits, and what is written, are those of the model itself."""
-        tokens, positions, mask, at, *stored = self._inputs(rows, window)
-        again = [each.clone() for each in stored]
-        expected = self._step(tokens, positions, mask, at, *stored)
-        kv = KvRows.over(list(zip(again[::2], again[1::2], strict=True)))
-        found = traced(kv, tokens, Aim(at, positions, window, leading=True), mask)
-        pairs = zip([expected, *stored], [found, *again], strict=True)
+        """Whether what is drawn, and what is written, are the model's own."""
+        asked, kv = self._step_of(rows, window)
+        _, again = self._step_of(rows, window)
+        expected, found = self._step(*flat(asked, kv)), traced(again, asked)
+        pairs = zip([*expected, *kv.stored], [*found, *again.stored], strict=True)
         return all(torch.equal(a, b) for a, b in pairs)
 
-    def _inputs(self, rows: int, window: int) -> Inputs:
-        """A step of `rows` rows of different lengths."""
+    def _step_of(self, rows: int, window: int) -> tuple[Asked, KvRows]:
+        """A step of `rows` rows of different lengths, and their history; always the same."""
         source = torch.Generator().manual_seed(rows * 1000 + window)
-        device, dtype = self._model.device, self._model.dtype
+        device = self._model.device
         vocab = self._model.get_output_embeddings().weight.shape[0]
-        tokens = torch.randint(0, vocab, (rows, 1), generator=source).to(device)
         at = torch.arange(rows, device=device)
-        positions = (window - 1) - at[:, None] * 3
-        seen = torch.arange(window, device=device) <= positions[:, None, :, None]
-        mask = torch.where(seen, 0.0, float("-inf")).to(dtype)
-        return tokens, positions, mask, at, *self._history(source)
+        heat = torch.ones(rows, device=device)
+        heat[::3] = 0.0
+        asked = Asked(
+            tokens=torch.randint(0, vocab, (rows, 1), generator=source).to(device),
+            positions=(window - 1) - at[:, None] * 3,
+            rows=at,
+            keys=torch.arange(window, device=device),
+            noise=Noise(at * 12345, at, heat),
+        )
+        return asked, self._history(source)
 
-    def _history(self, source: torch.Generator) -> Iterator[Tensor]:
-        for stored in self._like.stored:
-            shape = (_MOST[0], stored.shape[1], _MOST[1], stored.shape[3])
-            drawn = torch.randn(shape, generator=source)
-            yield drawn.to(dtype=stored.dtype, device=stored.device)
+    def _history(self, source: torch.Generator) -> KvRows:
+        drawn = [self._drawn(like, source) for like in self._like.stored]
+        return KvRows.over(list(zip(drawn[::2], drawn[1::2], strict=True)))
+
+    @staticmethod
+    def _drawn(like: Tensor, source: torch.Generator) -> Tensor:
+        shape = (_MOST[0], like.shape[1], _MOST[1], like.shape[3])
+        return torch.randn(shape, generator=source).to(dtype=like.dtype, device=like.device)

@@ -12,6 +12,7 @@ from torch import nn
 from ebbtide.engines.publication import read_publication
 from ebbtide.engines.torch.kv import KvRows
 from ebbtide.engines.torch.runner import Runner, load_weights
+from ebbtide.engines.torch.sampling import Drawn, Noise
 from ebbtide.engines.torch.traced import traced_step
 from ebbtide.testing.tiny_models import Tiny, publish_tiny
 from tests.unit.engines import rigs
@@ -24,27 +25,32 @@ def runner(tiny: Tiny) -> Runner:
     return rigs.runner(tiny)
 
 
-def steps(runner: Runner, rows: int, *, seed: int = 0) -> list[torch.Tensor]:
-    """Logits of decoding `rows` random texts side by side, past several windows."""
-    rng, kv = np.random.default_rng(seed), KvRows(ROWS, WIDTH)
+def steps(runner: Runner, rows: int, *, heat: float = 1.0) -> list[Drawn]:
+    """What is drawn while `rows` random texts are decoded side by side, past several windows."""
+    rng, kv = np.random.default_rng(0), KvRows(ROWS, WIDTH)
     kv.prepare(runner.geometry())
+    words = torch.arange(rows) * 7919
     found = []
     with torch.inference_mode():
-        for position in range(70):
-            tokens = rng.integers(0, runner.vocab, size=(rows, 1))
-            positions = np.full((rows, 1), position)
-            window = -(-(position + 1) // 16) * 16
-            logits = runner.forward(kv, np.arange(rows), tokens, positions, window=window)
-            found.append(logits.clone())
+        for at in range(70):
+            tokens, positions = rng.integers(0, runner.vocab, size=rows), np.full(rows, at)
+            noise = Noise(words, torch.full((rows,), at), torch.full((rows,), heat))
+            found.append(runner.step(kv, tokens, positions, -(-(at + 1) // 16) * 16, noise))
     return found
 
 
+def same(some: list[Drawn], others: list[Drawn]) -> bool:
+    pairs = zip(some, others, strict=True)
+    return all(torch.equal(a, b) for one, two in pairs for a, b in zip(one, two, strict=True))
+
+
+@pytest.mark.parametrize("heat", [0.0, 0.7])
 @pytest.mark.parametrize("rows", [1, 3, ROWS])
-def test_a_recorded_step_has_the_bits_of_the_model(runner: Runner, rows: int) -> None:
-    expected = steps(runner, rows)
+def test_a_recorded_step_has_the_bits_of_the_model(runner: Runner, rows: int, heat: float) -> None:
+    expected = steps(runner, rows, heat=heat)
     runner.trace()
     assert runner.traced
-    assert all(map(torch.equal, steps(runner, rows), expected))
+    assert same(steps(runner, rows, heat=heat), expected)
 
 
 def test_a_recording_reads_the_weights_of_the_next_policy(runner: Runner, tmp_path: Path) -> None:
@@ -54,8 +60,8 @@ def test_a_recording_reads_the_weights_of_the_next_policy(runner: Runner, tmp_pa
     load_weights(runner.model, tensors, dict(index.aliases))
     after = steps(runner, 2)
     fresh = Runner(runner.model)
-    assert not torch.equal(before[0], after[0])
-    assert all(map(torch.equal, after, steps(fresh, 2)))
+    assert not same(before, after)
+    assert same(after, steps(fresh, 2))
 
 
 class Moody(nn.Module):
