@@ -22,11 +22,11 @@ from services.planner.core.samples import WAITING, OpenStep
 
 _MARGIN = 1.5
 """Usual starts that an actor must be idle for, at least, to be let go;"""
-_MARGIN_SECONDS = 2.0
+_MARGIN_SECONDS = 1.0
 """and seconds more."""
 _EARLY = 1.25
 """Actors are asked for so many usual starts before they are needed,"""
-_EARLY_SECONDS = 1.0
+_EARLY_SECONDS = 0.5
 """and seconds more."""
 
 
