@@ -32,6 +32,8 @@ def profile_job(
     wrong = [b for b in batches if not 1 <= b <= spec.decode.slots]
     if wrong:
         raise Refused(f"batch {wrong[0]} is not within 1 and decode.slots ({spec.decode.slots})")
+    if not out.absolute().parent.is_dir():
+        raise Refused(f"cannot write {out}: there is no folder {out.absolute().parent}")
     found = _shown(_conversation(spec, batches, tokens))
     _write(out, found)
     if as_json:

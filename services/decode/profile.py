@@ -8,11 +8,12 @@ the start-up is timed by stages. BEGAN: when the process was asked for, unix sec
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from ebbtide.adapters.clock import SystemClock
 from ebbtide.engines.policies import INDEX_NAME
 from ebbtide.errors import EbbtideError, Refused
 from ebbtide.exits import EXIT_REFUSED
-from ebbtide.ports import Engine
 from ebbtide.profiles import Found, ProfileFile, Said, Step, Unfit, check_profile
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.transfer.shm import in_host
@@ -61,13 +61,14 @@ async def _profile(
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ebbtide-profile-")))
         _say(Step(0, 1, "preparing the model"))
+        stages["imports"] = _seconds(lambda: _import(spec))
         policy, index = publish(spec, folder / "policy"), folder / "policy" / INDEX_NAME
         _say(Step(0, 1, "starting the engine"))
-        engine = _timed(stages, "engine", spec)
-        stack.push_async_callback(engine.close)
         started = time.perf_counter()
+        engine = make_engine(spec, clock=SystemClock())
+        stack.push_async_callback(engine.close)
         await engine.load(policy, index)
-        stages["weights"] = time.perf_counter() - started
+        stages["engine"] = time.perf_counter() - started
         vocab = _vocabulary(folder / "policy")
         file = await measure(
             Subject(engine, policy, index, width, vocab),
@@ -86,12 +87,16 @@ async def _profile(
     return file
 
 
-def _timed(stages: dict[str, float], name: str, spec: RLHFJobSpec) -> Engine:
-    """Build the engine; importing what it needs is part of a start."""
+def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
-    engine = make_engine(spec, clock=SystemClock())
-    stages[name] = time.perf_counter() - began
-    return engine
+    work()
+    return time.perf_counter() - began
+
+
+def _import(spec: RLHFJobSpec) -> None:
+    """What the engine will import; where actors are forked from a warm parent this is saved."""
+    if spec.decode.engine == "torch":
+        importlib.import_module("ebbtide.engines.torch.engine")
 
 
 def _wires(stack: AsyncExitStack) -> Wires | None:

@@ -119,9 +119,8 @@ class _Probe:
         return statistics.median(end.decode / self._tokens for end in ends)
 
     async def _first(self, prompt: int) -> float:
-        began = time.perf_counter()
-        await self._run(Load(1, prompt), 1)
-        return time.perf_counter() - began
+        [end] = await self._run(Load(1, prompt), 1)
+        return end.prefill
 
     async def _run(self, load: Load, tokens: int) -> list[EngineFinished]:
         engine, salt = self._subject.engine, self._next

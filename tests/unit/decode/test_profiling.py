@@ -58,7 +58,7 @@ def test_the_emulated_engine_is_measured_as_it_was_made(tmp_path: Path) -> None:
     policy = publish(_spec(engine="emulated"), tmp_path)
 
     async def scenario() -> ProfileFile:
-        params = Emulated(slots=4, width=64, tpot=0.010, tpot_per_row=0.002)
+        params = Emulated(slots=4, width=64, tpot=0.010, tpot_per_row=0.002, prefill=0.004)
         engine = EmulatedEngine(params, clock=VirtualClock())
         return await _measured(engine, Subject(engine, policy, tmp_path / INDEX_NAME, 64, 256))
 
@@ -66,6 +66,7 @@ def test_the_emulated_engine_is_measured_as_it_was_made(tmp_path: Path) -> None:
     for seconds, expected in zip(found.seconds, (0.010, 0.012, 0.016), strict=True):
         assert seconds == pytest.approx([expected] * len(found.contexts), rel=1e-6)
     assert (found.wake_seconds, found.kv_tokens) == (3.0, 256)
+    assert found.prefill_seconds_per_token == pytest.approx(0.004)
     assert found.handover_bytes_per_second == 0
     check_profile(found)
 
