@@ -80,6 +80,15 @@ class Rights(RuleBasedStateMachine):
         self._pulled(sample, ticket, reader, policy, layout)
 
     @precondition(lambda self: self.newest)
+    @rule(sample=samples)
+    def it_goes_on_as_it_should(self, sample: int) -> None:
+        """Where it was meant to, at once."""
+        if sample in self.newest:
+            key, reader = self.newest[sample][0].key, self.newest[sample][0].reader
+            [policy] = [one for one in POLICIES if one.digest == key.policy_digest]
+            self.it_goes_on(sample, reader, policy, key.layout, late=False)
+
+    @precondition(lambda self: self.newest)
     @rule(sample=samples, other=samples, reader=actors, policy=policies, layout=layouts)
     def a_ticket_comes_with_the_wrong_sample(
         self, sample: int, other: int, reader: str, policy: PolicyRef, layout: str
