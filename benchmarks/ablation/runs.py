@@ -54,5 +54,7 @@ def _run(stack: Stack, setting: Setting, number: int, variant: Variant) -> Outco
     reports = step_reports(stack.blobs, job.metadata.uid)
     lost = [r for r in reports if r.samples.abandoned]
     assert not lost, f"{variant.name}: samples were abandoned in step {lost[0].step}"
-    print(f"{setting.part}: {variant.name} is done", file=sys.stderr)
-    return Outcome([step_of(report) for report in reports[setting.warmup :]])
+    found = Outcome([step_of(report) for report in reports[setting.warmup :]])
+    told = f"{found.seconds:.2f} s a step, {found.actor_seconds:.1f} actor-seconds"
+    print(f"{setting.part}: {variant.name}: {told}", file=sys.stderr, flush=True)
+    return found

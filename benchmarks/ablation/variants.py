@@ -51,6 +51,6 @@ OURS = _added("ours", _OURS, "benefit")
 RLHFLESS = _added("RLHFless", _PUBLISHED, "tau")
 SWEEP = tuple(
     Variant(f"static, {share:.0%} of the pool", _BLIND, actors=share)
-    for share in (0.75, 0.625, 0.5, 0.375, 0.25)
+    for share in (0.75, 0.5, 0.375)
 )
 """Beside them: would a smaller fixed pool have done as well?"""
