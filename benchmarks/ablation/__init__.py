@@ -62,7 +62,7 @@ def table_of(part: str, found: Mapping[str, Outcome]) -> list[Sequence[object]]:
 def judged(found: Mapping[str, Outcome]) -> float:
     """Our actor-seconds in percent of static hold; NaN if we are too slow, or dominated."""
     ours, static = found[OURS[-1].name], found[STATIC.name]
-    others = [found[v.name].released() for v in SWEEP] + [found[RLHFLESS[-1].name]]
+    others = [found[v.name].released() for v in (STATIC, *SWEEP)] + [found[RLHFLESS[-1].name]]
     if ours.seconds / static.seconds > MOST_TIME or any(dominates(o, ours) for o in others):
         return math.nan
     return 100 * ours.actor_seconds / static.actor_seconds

@@ -22,7 +22,7 @@ import msgspec
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.engines.policies import INDEX_NAME
 from ebbtide.errors import EbbtideError, Refused
-from ebbtide.exits import EXIT_REFUSED
+from ebbtide.exits import EXIT_PERMANENT, EXIT_REFUSED
 from ebbtide.profiles import Found, ProfileFile, Said, Step, Unfit, check_profile
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.transfer.shm import in_host
@@ -32,6 +32,7 @@ from services.decode.core.measuring import default_batches
 from services.decode.engine import make_engine
 
 _VOCABULARY = 256
+_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,7 +48,9 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_REFUSED
     except EbbtideError as error:
         sys.stderr.write(f"error: {error}\n")
-        return 1
+        return EXIT_PERMANENT
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     return 0
 
 
