@@ -23,7 +23,7 @@ ACTORS, PROMPTS, GROUP, LIMIT, PROMPT_TOKENS = 16, 256, 3, 1024, 100
 SPEED = 1.0
 """Emulated seconds in one of ours. Above 1 the run is shorter, but the platform's own time, which
 no speed changes, weighs more."""
-STEPS, WARMUP, SIDE_BY_SIDE = 6, 2, 3
+STEPS, WARMUP, SIDE_BY_SIDE = 7, 2, 3
 EMULATION = {
     "meanTokens": 311.0,
     "sigma": 0.42,

@@ -16,7 +16,7 @@ from benchmarks.ablation.runs import SECONDS, Setting
 from benchmarks.ablation.variants import Variant
 
 ACTORS, PROMPTS, GROUP, LIMIT, PROMPT_TOKENS = 4, 16, 4, 256, 64
-STEPS, WARMUP = 5, 2
+STEPS, WARMUP = 6, 2
 PRICES = [
     {"pool": "default", "perHour": 1.0},
     {"pool": "learner", "perHour": 4.0},

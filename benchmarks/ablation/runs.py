@@ -21,7 +21,11 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Setting:
-    """One part. `spec`: the job of a variant. The first `warmup` steps teach and do not count."""
+    """One part. `spec`: the job of a variant.
+
+    The first `warmup` steps teach and do not count; nor does the last one, after which actors go
+    at once, for nobody needs them again.
+    """
 
     part: str
     spec: Callable[[Variant], Mapping[str, Any]]
@@ -54,7 +58,7 @@ def _run(stack: Stack, setting: Setting, number: int, variant: Variant) -> Outco
     reports = step_reports(stack.blobs, job.metadata.uid)
     lost = [r for r in reports if r.samples.abandoned]
     assert not lost, f"{variant.name}: samples were abandoned in step {lost[0].step}"
-    found = Outcome([step_of(report) for report in reports[setting.warmup :]])
+    found = Outcome([step_of(report) for report in reports[setting.warmup : setting.steps - 1]])
     told = f"{found.seconds:.2f} s a step, {found.actor_seconds:.1f} actor-seconds"
     print(f"{setting.part}: {variant.name}: {told}", file=sys.stderr, flush=True)
     return found
