@@ -247,6 +247,44 @@ def delete(
     delete_job(name, force=force)
 
 
+_PROFILE = """\b
+Example: ebbtide profile job.yaml --out l40s.json
+  ebbtide profile job.yaml --out l40s.json --batch 1 --batch 8 --batch 64
+                            fewer points, sooner done
+  then in the job:          decode: {profile: l40s.json}
+"""
+
+
+@app.command(epilog=_PROFILE)
+@guarded
+def profile(
+    file: File,
+    *,
+    out: Annotated[Path, typer.Option(help="The profile file to write (JSON).")],
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, help="Samples at once; may be repeated [default: 1, 2, 4, ... decode.slots]."
+        ),
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option(min=2, max=100_000, help="Tokens that each sample writes per point.")
+    ] = 16,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how fast a job's actors decode on this machine, for the planner.
+
+    Starts the engine that the job asks for (its model, slots, threads, device) in a process of
+    its own and measures the time per token by batch and by the context that the batch holds, the
+    start-up by stages, prefill, the hand-over of KV between processes, and the loading of another
+    policy. Nothing else should run meanwhile. The planner corrects the file with what actors
+    report, so measure anew only when engine, model or device change.
+    """
+    from ebbtide.cli.profile import profile_job
+
+    profile_job(file, out=out, batches=batch or [], tokens=tokens, as_json=as_json)
+
+
 @app.command(epilog="Example: ebbtide doctor")
 @guarded
 def doctor(state_dir: State = None, as_json: AsJson = False) -> None:

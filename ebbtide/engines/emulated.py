@@ -40,7 +40,7 @@ class EmulatedEngine:
         self._posted: list[EngineEvent] = []
         self._seen = Seen()
         self._kick = asyncio.Event()
-        self._past = 0
+        self._past = EngineStats()
 
     @property
     def caps(self) -> EngineCaps:
@@ -57,7 +57,8 @@ class EmulatedEngine:
         """Reads the index alone; the probe's answer is the index's own, there being no model."""
         if self._emulation and not self._emulation.idle:
             raise Refused("a policy is loaded only while idle")
-        self._past += self._emulation.decoded if self._emulation else 0
+        if self._emulation:
+            self._past = self.stats()
         self._emulation = None
         held = read_index(index, policy)
         self._params = replace(self._params, vocab=_vocabulary(index.parent, self._params.vocab))
@@ -82,7 +83,7 @@ class EmulatedEngine:
         return events
 
     def stats(self) -> EngineStats:
-        emulation, slots = self._emulation, self._params.slots
+        emulation, slots, past = self._emulation, self._params.slots, self._past
         if emulation is None:
             return EngineStats(slots=slots)
         return EngineStats(
@@ -92,7 +93,9 @@ class EmulatedEngine:
             kv_used=emulation.kv_used,
             kv_total=slots * self._params.width,
             tpot=emulation.tpot,
-            decode_tokens=self._past + emulation.decoded,
+            decode_tokens=past.decode_tokens + emulation.decoded,
+            prefill_tokens=past.prefill_tokens + emulation.prefilled,
+            prefill_shared=past.prefill_shared + emulation.shared,
         )
 
     async def sleep(self) -> None:

@@ -41,6 +41,22 @@ class EmulationSpec(Model):
     tpot_per_row_ms: float = Field(
         0.05, ge=0, le=1e4, description="Milliseconds more per token for each further sample."
     )
+    prompt_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of the variance of log length that the prompt decides, the same in each"
+        " epoch; the rest is each sample's own.",
+    )
+    prefill_ms_per_token: float = Field(
+        0.0,
+        ge=0,
+        le=1e4,
+        description="Milliseconds to compute one prompt token; what runs stands still meanwhile.",
+    )
+    prefix_cache: bool = Field(
+        True, description="An actor computes a prompt once for all samples that it gets of it."
+    )
 
 
 class DecodeSpec(RoleSpec):

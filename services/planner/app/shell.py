@@ -8,6 +8,7 @@ from typing import Any
 
 from ebbtide.errors import Conflict, NotFound, Refused, Temporary
 from ebbtide.ledger import Ledger
+from ebbtide.profiles import ProfileFile
 from ebbtide.runtime import Process
 from ebbtide.wire import Fence
 from services.planner.app.data import find_data
@@ -23,7 +24,6 @@ from services.planner.core.config import Data, Patience, configure
 from services.planner.core.effects import Report
 from services.planner.core.events import Event, Suspend
 from services.planner.core.planner import Planner
-from services.planner.core.planning.profile import ProfileFile
 
 _SETTLE_SECONDS = 5.0
 _MARGIN_SECONDS = 3.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from ebbtide.profiles import ProfileFile
 from ebbtide.spec import GrpoSpec, Lambda, PriceSpec, RLHFJobSpec, SftSpec, ValueOfTime
 from ebbtide.wire import DatasetIndex, Ref
-from services.planner.core.planning.profile import ProfileFile
 from services.planner.core.steering import Steering, steer
 
 

@@ -6,13 +6,9 @@ import statistics
 
 import msgspec
 
+from ebbtide.profiles import ProfileFile
 from ebbtide.wire import Heartbeat
-from services.planner.core.planning.profile import (
-    Observation,
-    Profile,
-    ProfileFile,
-    make_profile,
-)
+from services.planner.core.planning.profile import Observation, Profile, make_profile
 
 _WEIGHT = 0.5
 """Of a start that was timed, against those before."""

@@ -7,6 +7,7 @@ that their prompt is computed once, unless there are few groups and splitting th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from services.planner.core.planning.actor_count import Plan, plan
 from services.planner.core.planning.assignment import Assignment, equal_count, round_robin
 from services.planner.core.planning.demand import from_forecast, from_lengths
 from services.planner.core.planning.objective import Terms
-from services.planner.core.planning.pool import Pool, make_pool
+from services.planner.core.planning.pool import Pool, make_pool, worth_a_start
 from services.planner.core.planning.record import Decision, Lambda, Objective, ValueOfTime
 from services.planner.core.planning.rollout_time import rollout_time
 from services.planner.core.prediction.forecast import Forecast
@@ -61,7 +62,7 @@ class Decider:
 
     def decide(self, step: OpenStep, *, count: int, now: float) -> Decided:
         """`count`: how many actors there will be where the job's number is not to be chosen."""
-        pool = self._pool(count, now)
+        pool = self._pool(count, now, last=step.plan.step >= self._config.last_step)
         forecast = self._lengths.forecast(step) if self._lengths.informed else None
         draft = self._weigh(step, forecast, pool) if forecast is not None else None
         if draft is None or draft.plan.assignment is None:
@@ -88,11 +89,21 @@ class Decider:
         """Of one actor."""
         return max((actor.slots for actor in self._crew), default=0) or self._work.slots
 
-    def _pool(self, count: int, now: float) -> Pool:
+    def _pool(self, count: int, now: float, *, last: bool) -> Pool:
         steering = self._config.steering
         profile = self._curves.profile()
         if not steering.elastic:
-            return make_pool(minimum=count, maximum=count, serving=count, profile=profile, now=now)
+            return make_pool(
+                minimum=count,
+                maximum=count,
+                serving=count,
+                profile=profile,
+                now=now,
+                patience=math.inf,
+            )
+        after, start = self._rhythm.of("score", "learn"), profile.startup_seconds
+        # As `Elastic` does: nobody goes while it is not known when the next step begins.
+        patience = math.inf if after is None else worth_a_start(start)
         return make_pool(
             minimum=steering.minimum,
             maximum=steering.maximum,
@@ -101,6 +112,9 @@ class Decider:
             profile=profile,
             now=now,
             lead=self._rhythm.of("sync") or 0.0,
+            after=0.0 if last else after or 0.0,
+            patience=0.0 if last else patience,
+            restart=0.0 if last else start,
         )
 
     def _weigh(self, step: OpenStep, forecast: Forecast, pool: Pool) -> _Draft:
@@ -122,7 +136,7 @@ class Decider:
                 demand,
                 slots=self.slots(),
                 prompt_tokens=prompt_tokens(step),
-                per_sample=self._per_sample(step),
+                per_sample=self._per_sample(step, together=together),
             ),
             pool=pool,
             terms=self._terms,
@@ -170,8 +184,10 @@ class Decider:
             other_seconds=self._rhythm.of("plan", "sync", "score", "learn"),
         )
 
-    def _per_sample(self, step: OpenStep) -> float:
-        return self._curves.profile().recompute_seconds(prompt_tokens(step))
+    def _per_sample(self, step: OpenStep, *, together: bool) -> float:
+        """Siblings on one actor share their prompt."""
+        once = self._curves.profile().recompute_seconds(prompt_tokens(step))
+        return once * len(step.plan.groups) / max(step.size, 1) if together else once
 
 
 def prompt_tokens(step: OpenStep) -> float:

@@ -16,14 +16,10 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.handouts import Handouts
 from services.planner.core.outlook import Outlook
 from services.planner.core.pen import Pen
-from services.planner.core.planning.pool import Member, release
+from services.planner.core.planning.pool import Member, release, worth_a_start
 from services.planner.core.rhythm import Rhythm
 from services.planner.core.samples import WAITING, OpenStep
 
-_MARGIN = 1.5
-"""Usual starts that an actor must be idle for, at least, to be let go;"""
-_MARGIN_SECONDS = 1.0
-"""and seconds more."""
 _EARLY = 1.25
 """Actors are asked for so many usual starts before they are needed,"""
 _EARLY_SECONDS = 0.5
@@ -111,7 +107,7 @@ class Elastic:
     def _pays(self, until: float | None) -> bool:
         """Whether an actor that is not needed for so long should go."""
         start = self._curves.profile().startup_seconds
-        return until is not None and until > _MARGIN * start + _MARGIN_SECONDS
+        return until is not None and until > worth_a_start(start)
 
     def _until_published(self, scored: float | None, learning: float | None) -> float | None:
         learn, score = self._rhythm.of("learn"), self._rhythm.of("score")

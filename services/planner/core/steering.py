@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from ebbtide.profiles import ProfileFile
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.spec.roles import DecodeSpec
 from services.planner.core.lengths import Lengths, make_lengths
 from services.planner.core.planning.assignment import Kind
-from services.planner.core.planning.profile import ProfileFile
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _TORCH_SECONDS, _TORCH_PER_SAMPLE = 0.010, 0.0002
@@ -65,18 +65,29 @@ def lengths_of(spec: RLHFJobSpec) -> Lengths:
 
 def builtin_profile(decode: DecodeSpec) -> ProfileFile:
     """A curve of the engine's shape: exact for the emulated one, a guess for a real one."""
-    if decode.engine == "emulated":
-        numbers = decode.emulation
-        first, more = numbers.tpot_ms / 1000, numbers.tpot_per_row_ms / 1000
-    else:
-        first, more = _TORCH_SECONDS, _TORCH_PER_SAMPLE
-    return straight_profile(decode.engine, first=max(first, 1e-6), more=more)
+    if decode.engine != "emulated":
+        return straight_profile(decode.engine, first=_TORCH_SECONDS, more=_TORCH_PER_SAMPLE)
+    numbers = decode.emulation
+    return straight_profile(
+        decode.engine,
+        first=max(numbers.tpot_ms / 1000, 1e-6),
+        more=numbers.tpot_per_row_ms / 1000,
+        prefill=numbers.prefill_ms_per_token / 1000,
+    )
 
 
 def straight_profile(
-    engine: str, *, first: float, more: float, start: float = _UNKNOWN_START
+    engine: str,
+    *,
+    first: float,
+    more: float,
+    start: float = _UNKNOWN_START,
+    prefill: float = 0.0,
 ) -> ProfileFile:
-    """`first` seconds a token for one sample, `more` for each further one; `start` to serve."""
+    """`first` seconds a token for one sample, `more` for each further one; `start` to serve.
+
+    `prefill`: seconds per token of a prompt.
+    """
     return ProfileFile(
         version=1,
         engine=engine,
@@ -86,7 +97,7 @@ def straight_profile(
         batches=_BATCHES,
         contexts=(0,),
         seconds=tuple((first + more * (batch - 1),) for batch in _BATCHES),
-        prefill_seconds_per_token=0.0,
+        prefill_seconds_per_token=prefill,
         startup={"start": start},
         wake_seconds=0.0,
         catch_up_seconds=0.0,

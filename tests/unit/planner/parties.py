@@ -186,16 +186,18 @@ class ModelActor:
         run.tokens += 1
         if journals:
             self._journal(dispatch)
-        if run.tokens >= _length(run.assign.key, run.assign.max_new_tokens):
+        limit = run.assign.max_new_tokens
+        wanted = self.world.answer(run.assign.key, limit)
+        if run.tokens >= min(wanted, limit):
             del self.running[dispatch]
-            self._finish(run)
+            self._finish(run, "length" if wanted > limit else "stop")
 
     def _journal(self, dispatch: Dispatch) -> None:
         run = self.running[dispatch]
         run.journalled = run.tokens
         self.world.journals[run.assign.key, dispatch] = run.tokens
 
-    def _finish(self, run: Running) -> None:
+    def _finish(self, run: Running, finish: str) -> None:
         assign, n = run.assign, run.tokens
         assert self.policy is not None
         rollout = Rollout(
@@ -207,14 +209,14 @@ class ModelActor:
             logprobs=pack_floats([0.0] * n),
             action_mask=pack_mask([1] * n),
             spans=(Span(0, n, self.policy),),
-            finish="stop",
+            finish=finish,
             timings=Timings(0.0, 0.0, 0.0),
             actor=self.name,
         )
         data, path = encode(rollout), paths.rollouts(assign.key, assign.dispatch)
         self.world.blobs[path] = data
         ref = ref_to(path, data)
-        self._end(Finished(assign.key, assign.dispatch, self.name, self.policy, ref, n, "stop"))
+        self._end(Finished(assign.key, assign.dispatch, self.name, self.policy, ref, n, finish))
 
     def _end(self, fact: Finished | Cut | Failed) -> None:
         self.outbox[fact.dispatch] = fact
@@ -243,7 +245,8 @@ class ModelActor:
         )
 
 
-def _length(key: SampleKey, limit: int) -> int:
+def usual_length(key: SampleKey, limit: int) -> int:
+    """Tokens of an answer, unless a test says otherwise; beyond the limit it is cut."""
     return 1 + (3 * key.group + 5 * key.index + key.step_issued) % limit
 
 

@@ -24,6 +24,7 @@ from ebbtide.wire import (
     Record,
     Ref,
     Refusal,
+    SampleKey,
     ScoreRequest,
     digest,
 )
@@ -60,7 +61,13 @@ from services.planner.core.planner import Planner
 from tests.checker.evidence import Evidence, Settled
 from tests.unit.planner.builders import UID
 from tests.unit.planner.exports import Exports
-from tests.unit.planner.parties import ModelActor, ModelLearner, ModelScorer, ref_to
+from tests.unit.planner.parties import (
+    ModelActor,
+    ModelLearner,
+    ModelScorer,
+    ref_to,
+    usual_length,
+)
 from tests.unit.planner.pool import ModelOperator
 
 
@@ -86,6 +93,7 @@ class World:
     """`seat` is the present planner; `zombies` were replaced and do not know it.
 
     `model`, `reference`: what the next learner finds at `model.uri`, and the digest that it tells.
+    `answer`: how long each answer is.
     """
 
     def __init__(
@@ -107,6 +115,7 @@ class World:
         self.actors: dict[str, ModelActor] = {}
         self.attempt = 1
         self.slots = 2
+        self.answer: Callable[[SampleKey, int], int] = usual_length
         self.model, self.reference = "initial", ""
         self._timeouts: list[tuple[float, Seat, int]] = []
         self._names = 0
