@@ -28,6 +28,14 @@ class LearnerSpec(RoleSpec):
     share_prompts: bool = Field(
         True, description="Compute a prompt once for its siblings, where the model allows it."
     )
+    packing: bool = Field(
+        False,
+        description="Several answers in one row, none seeing another: no padding, and ranks"
+        " balanced by tokens. For models whose layers see all earlier positions.",
+    )
+    activation_checkpointing: bool = Field(
+        False, description="Compute each layer again in the backward pass: less memory, more time."
+    )
 
 
 class EmulationSpec(Model):

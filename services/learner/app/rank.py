@@ -130,7 +130,12 @@ class Rank:
             stats=tuple(Stat(name, value) for name, value in sorted(stats.items())),
             seconds=done - began,
         )
-        self.progress = self.progress.applying(applied, updates=updates, skipped=skipped)
+        self.progress = self.progress.applying(
+            applied,
+            updates=updates,
+            skipped=skipped,
+            course=self._trainer.course,
+        )
         return None
 
     async def _publish(self) -> Published | Refusal:

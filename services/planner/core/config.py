@@ -5,7 +5,22 @@ from __future__ import annotations
 import msgspec
 
 from ebbtide.profiles import ProfileFile
-from ebbtide.spec import GrpoSpec, Lambda, PriceSpec, RLHFJobSpec, SftSpec, ValueOfTime
+from ebbtide.rl.shaping import Penalty, penalty_of
+from ebbtide.spec import (
+    CispoSpec,
+    DapoSpec,
+    GrpoSpec,
+    GspoSpec,
+    Lambda,
+    PolicyGradientSpec,
+    PpoSpec,
+    PriceSpec,
+    ReinforceSpec,
+    RLHFJobSpec,
+    RlooSpec,
+    SftSpec,
+    ValueOfTime,
+)
 from ebbtide.wire import DatasetIndex, Ref
 from services.planner.core.steering import Steering, steer
 
@@ -63,6 +78,8 @@ class Grpo(msgspec.Struct, frozen=True):
     slots: int
     score_tries: int
     evaluation: Evaluation | None
+    length_penalty: Penalty | None = None
+    keep_truncated: bool = True
 
 
 class Sft(msgspec.Struct, frozen=True):
@@ -110,6 +127,7 @@ class JobConfig(msgspec.Struct, frozen=True):
     economy: Economy
     patience: Patience
     steering: Steering = Steering()
+    packed: bool = False
 
     @property
     def last_step(self) -> int:
@@ -170,6 +188,7 @@ def configure(
         economy=_economy(spec),
         patience=patience or Patience(),
         steering=steer(spec, profile),
+        packed=spec.learner.packing,
     )
 
 
@@ -182,19 +201,37 @@ def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
         group_size=algorithm.group_size,
         temperature=training.temperature,
         max_new_tokens=training.max_response_tokens,
-        scale=algorithm.advantage_scale,
+        scale=_baseline(algorithm),
         drop_zero=algorithm.zero_variance == "drop",
         skip_zero=_moves_nothing_at_zero(algorithm),
         replicas=spec.decode.replicas,
         slots=spec.decode.slots,
         score_tries=2 if spec.reward and spec.reward.retries else 1,
         evaluation=_evaluation(spec, data),
+        length_penalty=penalty_of(algorithm.length_penalty),
+        keep_truncated=algorithm.truncated == "keep",
     )
 
 
-def _moves_nothing_at_zero(algorithm: GrpoSpec) -> bool:
-    """With a KL term a sample moves the policy even at advantage 0, so it must be computed."""
-    return algorithm.kl_coefficient == 0
+def _baseline(algorithm: PolicyGradientSpec) -> str:
+    """What the planner makes of a group's rewards (`ebbtide.rl.advantages`)."""
+    if isinstance(algorithm, RlooSpec):
+        return "leave-one-out"
+    if isinstance(algorithm, ReinforceSpec):
+        return "none" if algorithm.baseline == "group" else "raw"
+    if isinstance(algorithm, PpoSpec):
+        return "raw"
+    assert isinstance(algorithm, GrpoSpec | DapoSpec | GspoSpec | CispoSpec)
+    return algorithm.advantage_scale
+
+
+def _moves_nothing_at_zero(algorithm: PolicyGradientSpec) -> bool:
+    """Else a sample must be computed, because it moves the policy even at advantage 0.
+
+    A term of KL or entropy does that, and so does normalising over the whole batch.
+    """
+    terms = algorithm.kl_coefficient + algorithm.entropy_coefficient
+    return not terms and not isinstance(algorithm, ReinforceSpec | PpoSpec)
 
 
 def _evaluation(spec: RLHFJobSpec, data: Data) -> Evaluation | None:

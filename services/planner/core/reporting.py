@@ -138,8 +138,9 @@ def _samples(step: OpenStep) -> SampleCounts:
 
 def _groups(step: OpenStep) -> GroupCounts:
     train = [g for g, plan in enumerate(step.plan.groups) if plan.purpose == "train"]
-    valued = [found for found in (totals(step, g) for g in train) if len(found) > 1]
-    flat = sum(min(found) == max(found) for found in valued)
+    found = [(totals(step, g), step.plan.groups[g].size) for g in train]
+    valued = [values for values, size in found if len(values) >= min(2, size)]
+    flat = sum(len(values) > 1 and min(values) == max(values) for values in valued)
     return GroupCounts(expected=len(train), trained=len(valued), zero_variance=flat)
 
 

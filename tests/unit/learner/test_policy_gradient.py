@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers.models.qwen2.modeling_qwen2 import Qwen2MLP
 
 from services.learner.core.samples import pad
 from services.learner.core.slices import my_batches
 from services.learner.engine.gang import Gang
 from services.learner.engine.sft import Sft
+from services.learner.engine.updates import on_device
 from tests.unit.learner.gangs import Parts, close, lay, run_ranks, samples
 
+KINDS = ("grpo", "dapo", "gspo", "cispo", "rloo", "reinforce-plus-plus", "ppo")
 AGGREGATIONS = ("token-mean", "sequence-mean", "dr-grpo")
+IN_LOSS: dict[str, Any] = {"kl_coefficient": 0.1}
+IN_REWARD: dict[str, Any] = {"kl_coefficient": 0.5, "kl": {"place": "reward", "estimator": "k1"}}
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"type": "gspo", "clip_low": 0.2, "clip_high": 0.2},
+    {"type": "cispo", "mismatch": {"weight": "sequence", "reject": "geometric"}},
+    {"type": "rloo", **IN_REWARD},
+    {"type": "reinforce-plus-plus", **IN_REWARD},
+    {"type": "ppo", **IN_REWARD},
+    {"type": "grpo", "entropy_coefficient": 0.1, **IN_REWARD},
+)
 
 
-def gradient_of(gang: Gang, model: Path, *, limit: int, aggregation: str) -> dict[str, np.ndarray]:
-    parts = Parts(gang, model, algorithm={"kl_coefficient": 0.1})
+def gradient_of(
+    gang: Gang,
+    model: Path,
+    *,
+    limit: int,
+    aggregation: str = "sequence-mean",
+    algorithm: dict[str, Any] = IN_LOSS,
+) -> dict[str, np.ndarray]:
+    parts = Parts(gang, model, algorithm=algorithm)
     batches = lay(samples(24, aggregation=aggregation), limit=limit)
-    parts.grpo.gradient(batches, [torch.from_numpy(b.rollout) for b in batches])
+    parts.learner.gradient(batches, [torch.from_numpy(b.rollout) for b in batches])
     return parts.gradients()
 
 
@@ -33,12 +55,49 @@ def test_micro_batch_size_does_not_change_the_gradient(
         assert close(whole, gradient_of(gang, model, limit=limit, aggregation=aggregation))
 
 
-def learn(gang: Gang, model: str, limit: int, layered: bool = False) -> dict[str, np.ndarray]:
-    parts = Parts(gang, Path(model), algorithm={"kl_coefficient": 0.05}, layered=layered)
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options["type"])
+def test_micro_batch_size_changes_the_gradient_of_no_algorithm(
+    gang: Gang, model: Path, options: dict[str, Any]
+) -> None:
+    whole = gradient_of(gang, model, limit=10_000, algorithm=options)
+    assert close(whole, gradient_of(gang, model, limit=40, algorithm=options))
+
+
+def test_the_entropy_bonus_has_the_gradient_of_the_entropy(gang: Gang, model: Path) -> None:
+    plain, bonus = (
+        gradient_of(gang, model, limit=10_000, algorithm={"entropy_coefficient": c})
+        for c in (0.0, 0.5)
+    )
+    parts = Parts(gang, model)
+    batch = on_device(pad(samples(24, aggregation="sequence-mean")), gang.device)
+    scored = parts.policy.score(
+        batch.tokens, batch.where, batch.targets, temperature=1.0, explore=True
+    )
+    (-0.5 * (scored.entropy * batch.weights).sum()).backward()
+    assert close(bonus, {n: plain[n] + g for n, g in parts.gradients().items()}, limit=1e-4)
+
+
+def learn(
+    gang: Gang,
+    model: str,
+    limit: int,
+    layered: bool = False,
+    algorithm: dict[str, Any] | None = None,
+) -> dict[str, np.ndarray]:
+    options = algorithm or {"kl_coefficient": 0.05}
+    parts = Parts(gang, Path(model), algorithm=options, layered=layered)
     for step in range(3):
-        rows = samples(23, seed=step)
-        parts.grpo.learn(lay(rows, rank=gang.rank, ranks=gang.size, limit=limit))
+        rows = [replace(s, group=i // 4) for i, s in enumerate(samples(23, seed=step))]
+        parts.learner.learn(lay(rows, rank=gang.rank, ranks=gang.size, limit=limit))
     return parts.parameters()
+
+
+@pytest.mark.parametrize("options", OPTIONS[2:5], ids=lambda options: options["type"])
+def test_advantages_over_the_batch_are_those_of_all_ranks(
+    gang: Gang, model: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    one = learn(gang, str(model), 64, algorithm=options)
+    assert close(one, run_ranks(2, learn, tmp_path, str(model), 64, False, options)[0])
 
 
 def test_the_same_batch_and_state_give_bit_identical_parameters(gang: Gang, model: Path) -> None:
@@ -61,18 +120,21 @@ def test_a_rank_without_rows_joins_with_a_dummy(gang: Gang, model: Path, tmp_pat
 
 def learn_one_row(gang: Gang, model: str) -> dict[str, np.ndarray]:
     parts = Parts(gang, Path(model))
-    parts.grpo.learn(lay(samples(1), rank=gang.rank, ranks=gang.size))
+    parts.learner.learn(lay(samples(1), rank=gang.rank, ranks=gang.size))
     return parts.parameters()
 
 
-def test_with_one_update_per_batch_the_ratio_is_exactly_one(gang: Gang, model: Path) -> None:
-    stats = Parts(gang, model).grpo.learn(lay(samples(12)))
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_one_update_per_batch_the_ratio_is_exactly_one(
+    gang: Gang, model: Path, kind: str
+) -> None:
+    stats = Parts(gang, model, algorithm={"type": kind}).learner.learn(lay(samples(12)))
     assert stats["ratio_max"] == 1.0
     assert stats["clip_fraction_low"] == stats["clip_fraction_high"] == 0.0
 
 
 def test_further_updates_move_the_ratio_from_the_first_ones_policy(gang: Gang, model: Path) -> None:
-    stats = Parts(gang, model, training={"updates_per_batch": 3}).grpo.learn(lay(samples(12)))
+    stats = Parts(gang, model, training={"updates_per_batch": 3}).learner.learn(lay(samples(12)))
     assert stats["ratio_max"] > 1.01
     assert stats["clip_fraction_high"] > 0.0
 
@@ -90,7 +152,7 @@ def test_advantages_raise_and_lower_probabilities(gang: Gang, model: Path) -> No
             temperature=1.0,
         )
         gains.append(float((scored.logprobs * torch.from_numpy(batch.advantages)).sum().detach()))
-        parts.grpo.learn(batches)
+        parts.learner.learn(batches)
     assert gains[1] > gains[0]
 
 
@@ -99,10 +161,10 @@ def test_a_non_finite_gradient_is_skipped_and_counted(gang: Gang, model: Path) -
     before = parts.parameters()
     [batch] = lay(samples(4), limit=10_000)
     batch.advantages[0] = np.nan
-    assert parts.grpo.learn([batch])["skipped_updates"] == 1.0
+    assert parts.learner.learn([batch])["skipped_updates"] == 1.0
     assert parts.optimiser.skipped == 1
     assert all(np.array_equal(before[name], p) for name, p in parts.parameters().items())
-    assert parts.grpo.learn(lay(samples(4)))["skipped_updates"] == 0.0
+    assert parts.learner.learn(lay(samples(4)))["skipped_updates"] == 0.0
 
 
 def supervise(gang: Gang, model: str) -> dict[str, np.ndarray]:
@@ -124,7 +186,7 @@ def poisoned(gang: Gang, model: str) -> tuple[int, bool]:
     batches = lay(samples(8), rank=gang.rank, ranks=2, limit=10_000)
     if gang.rank == 1:
         batches[0].advantages[0] = np.inf
-    parts.grpo.learn(batches)
+    parts.learner.learn(batches)
     after = parts.parameters()
     return parts.optimiser.skipped, all(np.array_equal(before[n], after[n]) for n in before)
 
@@ -161,15 +223,56 @@ def _score(parts: Parts, rows: list) -> torch.Tensor:
     return parts.policy.score(*arrays, temperature=1.0).logprobs.detach()
 
 
+@pytest.mark.parametrize("layered", [False, True])
+def test_layers_computed_again_give_the_same_gradient(
+    gang: Gang, model: Path, monkeypatch: pytest.MonkeyPatch, layered: bool
+) -> None:
+    kept = Parts(gang, model, layered=layered)
+    again = Parts(gang, model, layered=layered, checkpointing=True)
+    calls: list[int] = []
+    monkeypatch.setattr(Qwen2MLP, "forward", _counting(Qwen2MLP.forward, calls))
+    found = []
+    for parts in (kept, again):
+        batches = lay(samples(12), limit=10_000)
+        parts.learner.gradient(batches, [torch.from_numpy(b.rollout) for b in batches])
+        found.append((parts.gradients(), len(calls)))
+    assert close(found[0][0], found[1][0])
+    assert found[1][1] == 3 * found[0][1], "once forward, and once more in the backward pass"
+
+
+def _counting(forward: Any, calls: list[int]) -> Any:
+    def counted(*arguments: Any) -> Any:
+        calls.append(1)
+        return forward(*arguments)
+
+    return counted
+
+
+def test_the_kl_coefficient_follows_its_target(gang: Gang, model: Path) -> None:
+    options = {"kl_coefficient": 0.1, "kl": {"target": 1e-9}}
+    parts = Parts(gang, model, algorithm=options, training={"updates_per_batch": 3})
+    first, second = (parts.learner.learn(lay(samples(12))) for _ in range(2))
+    assert (first["kl_coefficient"], second["kl_coefficient"]) == (0.1, pytest.approx(0.102))
+
+
+def test_a_rejected_sample_moves_nothing_and_is_counted(gang: Gang, model: Path) -> None:
+    keep_none = {"mismatch": {"reject": "token", "reject_low": 1.0, "reject_high": 1.0}}
+    parts = Parts(gang, model, algorithm=keep_none)
+    stats = parts.learner.learn(lay(samples(8)))
+    assert stats["rejected_fraction"] == 1.0
+    assert stats["loss"] == stats["grad_norm"] == 0.0
+    assert stats["mismatch_alarm"] == 1.0
+
+
 def test_the_mismatch_is_measured_against_the_engines_record(gang: Gang, model: Path) -> None:
     parts = Parts(gang, model, training={"learning_rate": 0.0})
     [batch] = lay(samples(8), limit=10_000)
     batch.rollout[:] = _score(parts, samples(8)).numpy()
-    same = parts.grpo.learn([batch])
+    same = parts.learner.learn([batch])
     assert same["mismatch_kl"] < 1e-6
     assert same["mismatch_correlation"] > 0.999
     assert same["mismatch_ess"] > 0.999
     batch.rollout[0] -= 3.0
-    off = parts.grpo.learn([batch])
+    off = parts.learner.learn([batch])
     assert off["mismatch_ratio_max"] == pytest.approx(np.exp(3.0), rel=1e-3)
     assert off["mismatch_ess"] < 0.9
