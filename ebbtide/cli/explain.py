@@ -72,9 +72,11 @@ def moves_in_words(found: MigrationReport | None) -> Iterable[str]:
 
 
 def _saw(decision: DecisionReport) -> str:
-    pool = f"{decision.serving} actors there, {decision.loading} coming"
+    asleep = f", {decision.parked} asleep" if decision.parked else ""
+    pool = f"{decision.serving} actors there, {decision.loading} coming{asleep}"
     bounds = f"{decision.minimum} to {decision.maximum} allowed"
     start = f"a start takes {duration(decision.start_seconds)}"
+    start += f", a wake {duration(decision.wake_seconds)}" if decision.parked else ""
     if not decision.samples:
         return f"it saw: {start}; {decision.profile}"
     unit = "kept together" if decision.together else "split"

@@ -98,6 +98,7 @@ class Decider:
             maximum=steering.maximum,
             serving=len(self._fleet.present()),
             loading=self._fleet.coming(),
+            parked=len(self._fleet.parked()),
             profile=profile,
             now=now,
             lead=self._rhythm.of("sync") or 0.0,
@@ -168,6 +169,7 @@ class Decider:
             profile=self._curves.words,
             start_seconds=self._curves.profile().startup_seconds,
             other_seconds=self._rhythm.of("plan", "sync", "score", "learn"),
+            wake_seconds=self._curves.profile().file.wake_seconds,
         )
 
     def _per_sample(self, step: OpenStep) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ebbtide.reports import MigrationReport, PhaseSeconds
-from ebbtide.wire import Decided, Heartbeat
+from ebbtide.wire import CommandReply, Decided, Heartbeat
 from services.planner.core.config import Grpo, JobConfig
 from services.planner.core.curves import Curves
 from services.planner.core.dealing import seat, shares_of, weights_of
@@ -13,6 +13,7 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.handouts import Handouts
 from services.planner.core.migrating import Migration, Rule
 from services.planner.core.outlook import Outlook
+from services.planner.core.parking import Parking
 from services.planner.core.pen import Pen
 from services.planner.core.places import Places
 from services.planner.core.planning.placement import Labels
@@ -44,7 +45,12 @@ class Layout:
         self._curves = curves = Curves(steering.profile, measured=steering.measured)
         self._rhythm = rhythm = Rhythm()
         lengths = pen.book.lengths
-        self._fleet = fleet = Fleet(pen=pen, crew=self._crew, curves=curves, wanted=work.replicas)
+        self._parking = parking = Parking(
+            pen=pen, crew=self._crew, patience=config.patience, load=handouts.load
+        )
+        self._fleet = fleet = Fleet(
+            pen=pen, crew=self._crew, curves=curves, parking=parking, replicas=work.replicas
+        )
         self._decider = Decider(
             config=config,
             work=work,
@@ -83,6 +89,10 @@ class Layout:
         actor = self._crew.get(beat.actor)
         if actor is not None:
             self._fleet.hear(actor)
+
+    def replied(self, call: int, reply: CommandReply | None) -> None:
+        """The answer to a command of the pool's."""
+        self._parking.replied(call, reply)
 
     def began(self, name: str, since: float) -> None:
         """The actor's pod was started."""

@@ -273,6 +273,8 @@ class Planner:
         if reply is None or isinstance(reply, Refusal | Ok):
             self._handouts.replied(call, reply)
             self._handouts.prefills.replied(call, reply)
+            if self._layout is not None:
+                self._layout.replied(call, reply)
 
     def _refused_as_old(self, refusal: Refusal) -> None:
         if refusal.seen is None or refusal.seen > self._pen.fence:

@@ -107,6 +107,7 @@ class World:
         self.actors: dict[str, ModelActor] = {}
         self.attempt = 1
         self.slots = 2
+        self.sleepers, self.wake_seconds = True, 0.0
         self.model, self.reference = "initial", ""
         self._timeouts: list[tuple[float, Seat, int]] = []
         self._names = 0
