@@ -102,6 +102,8 @@ class PrefillCounts(Model):
     saved_by_dedup: int = Field(
         0, description="imported - in_service: what caches of the actors alone would not save."
     )
+    actor_seconds: float = Field(0.0, ge=0, description="Spent on prompts by the actors' engines.")
+    service_seconds: float = Field(0.0, ge=0, description="Spent on them by the service's.")
 
 
 class Interval(Model):
@@ -215,6 +217,8 @@ class DecisionReport(Model):
     parked: int = Field(0, ge=0, description="Actors that slept.")
     wake_seconds: float = Field(0.0, ge=0, description="What waking one was thought to take.")
     digest: str = Field("", description="Of the predicted demand.")
+    prefill: str = Field("", description="service or colocated, with prefill.mode auto.")
+    prefill_reason: str = Field("", description="Why, in words.")
     candidates: tuple[CandidateReport, ...] = ()
     predicted_decode_seconds: float | None = None
     realised_decode_seconds: float = 0.0

@@ -46,6 +46,8 @@ def in_words(step: int, decision: DecisionReport) -> Iterable[str]:
     yield f"step {step}: {decision.actors} actors ({decision.rule}, {decision.scaling})"
     yield f"why: {decision.reason}"
     yield _saw(decision)
+    if decision.prefill:
+        yield f"prompts ({decision.prefill}): {decision.prefill_reason}"
     if decision.predicted_decode_seconds is not None:
         yield _came("decoding", decision.predicted_decode_seconds, decision.realised_decode_seconds)
     if decision.predicted_step_seconds is not None:

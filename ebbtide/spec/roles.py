@@ -81,9 +81,10 @@ class DecodeSpec(RoleSpec):
 class PrefillSpec(RoleSpec):
     """Where prompts are computed: once per job and policy in a service, or in every actor."""
 
-    mode: Literal["colocated", "service"] = Field(
+    mode: Literal["colocated", "service", "auto"] = Field(
         "colocated",
-        description="colocated: each actor computes its prompts; service: one pod does, for all.",
+        description="colocated: each actor computes its prompts; service: one pod does, for all;"
+        " auto: the planner has that pod while it saves more than it costs.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where it computes.")
     threads: int = Field(1, ge=1, le=256, description="CPU threads.")

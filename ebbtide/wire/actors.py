@@ -108,6 +108,7 @@ class EngineStats(Wire, frozen=True):
     Tokens that admitted samples needed prefilled were computed here (`prefill_tokens`), taken
     from a text with the same beginning (`prefill_shared`) or pulled by ticket
     (`prefill_imported`): the three add up to what an engine without sharing would compute.
+    `prefill_seconds`: spent on all of them by this engine.
     """
 
     running: int = 0
@@ -120,6 +121,7 @@ class EngineStats(Wire, frozen=True):
     decode_tokens: int = 0
     prefill_shared: int = 0
     prefill_imported: int = 0
+    prefill_seconds: float = 0.0
 
 
 class Heartbeat(Wire, frozen=True, tag="heartbeat"):

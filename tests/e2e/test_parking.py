@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -62,7 +63,7 @@ def test_an_actor_that_slept_serves_again_and_its_sleep_is_priced_apart(
     assert ended.state == "Complete", ended.message
     assert judged(stack, job.metadata.uid).faults() == {}
     reports = step_reports(stack.blobs, job.metadata.uid)
-    again = [sleepers(one) & workers(two) for one, two in zip(reports, reports[1:], strict=False)]
+    again = [sleepers(one) & workers(two) for one, two in pairwise(reports)]
     assert any(again), [(sleepers(report), workers(report)) for report in reports]
     parts = {p.cause: p for p in stack.client.cost(job.name).parts if p.role == "decode"}
     assert parts["parked"].seconds > 0

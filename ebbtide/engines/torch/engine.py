@@ -189,6 +189,7 @@ class TorchEngine:
             decode_tokens=past.decode_tokens + decoder.decoded,
             prefill_shared=past.prefill_shared + prefiller.shared,
             prefill_imported=past.prefill_imported + prefiller.imported,
+            prefill_seconds=past.prefill_seconds + decoder.filling,
         )
 
     def _submit(self, admission: Admission) -> None:

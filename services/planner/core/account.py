@@ -8,7 +8,7 @@ from services.planner.core.planning.record import Decision
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Kept as JSON in `Decided`, for people.
+    """Kept as JSON in `Decided`, for people; `prefill` also for a planner that takes over.
 
     `together`: whether the samples of a group were kept on one actor. `profile`: where the times
     per token come from. `start_seconds`: what starting an actor was thought to take.
@@ -23,6 +23,8 @@ class Account(msgspec.Struct, frozen=True):
     start_seconds: float
     other_seconds: float | None
     wake_seconds: float = 0.0
+    prefill: str = ""
+    prefill_reason: str = ""
 
 
 def dump(account: Account) -> bytes:

@@ -222,7 +222,7 @@ def _economy(spec: RLHFJobSpec) -> Economy:
     roles = {"planner": spec.planner.pool, "learner": spec.learner.pool, "decode": spec.decode.pool}
     if spec.reward:
         roles["reward"] = spec.reward.pool
-    if spec.prefill.mode == "service":
+    if spec.prefill.mode != "colocated":
         roles["prefill"] = spec.prefill.pool
     objective, actors = spec.planner.objective, price.get(spec.decode.pool)
     return Economy(

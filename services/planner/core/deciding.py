@@ -26,6 +26,7 @@ from services.planner.core.planning.pool import Pool, make_pool
 from services.planner.core.planning.record import Decision, Lambda, Objective, ValueOfTime
 from services.planner.core.planning.rollout_time import rollout_time
 from services.planner.core.prediction.forecast import Forecast
+from services.planner.core.prefill_choice import PrefillChoice
 from services.planner.core.rhythm import Rhythm
 from services.planner.core.samples import OpenStep
 
@@ -54,13 +55,18 @@ class Decider:
         curves: Curves,
         fleet: Fleet,
         rhythm: Rhythm,
+        prefill: PrefillChoice,
     ) -> None:
         self._config, self._work, self._lengths = config, work, lengths
         self._crew, self._curves, self._fleet, self._rhythm = crew, curves, fleet, rhythm
+        self._prefill = prefill
         self._terms = terms(config)
 
-    def decide(self, step: OpenStep, *, count: int, now: float) -> Decided:
-        """`count`: how many actors there will be where the job's number is not to be chosen."""
+    def decide(self, step: OpenStep, *, count: int, served: bool, now: float) -> Decided:
+        """`count`: how many actors there will be where the job's number is not to be chosen.
+
+        `served`: a prefill service is there.
+        """
         pool = self._pool(count, now)
         forecast = self._lengths.forecast(step) if self._lengths.informed else None
         draft = self._weigh(step, forecast, pool) if forecast is not None else None
@@ -73,7 +79,7 @@ class Decider:
             draft.plan.decision.actors,
             max(assignment.actors, 1),
             pack_ints(assignment.actor_of),
-            dump(self._account(draft)),
+            dump(self._account(draft, served=served)),
         )
 
     def expected(self, step: OpenStep) -> list[float]:
@@ -159,8 +165,9 @@ class Decider:
         current = self._fleet.wanted if self._config.steering.elastic else pool.maximum
         return max(min(max(current, pool.minimum), pool.maximum), 1)
 
-    def _account(self, draft: _Draft) -> Account:
+    def _account(self, draft: _Draft, *, served: bool) -> Account:
         steering = self._config.steering
+        prefill, why = self._prefill.decide(there=served)
         return Account(
             decision=draft.plan.decision,
             prediction=steering.prediction,
@@ -170,6 +177,8 @@ class Decider:
             start_seconds=self._curves.profile().startup_seconds,
             other_seconds=self._rhythm.of("plan", "sync", "score", "learn"),
             wake_seconds=self._curves.profile().file.wake_seconds,
+            prefill=prefill,
+            prefill_reason=why,
         )
 
     def _per_sample(self, step: OpenStep) -> float:

@@ -52,6 +52,8 @@ def decision_report(
         profile=told.profile,
         start_seconds=told.start_seconds,
         wake_seconds=told.wake_seconds,
+        prefill=told.prefill,
+        prefill_reason=told.prefill_reason,
         **_inputs(told.decision.inputs),
         candidates=tuple(_candidate(one, one == chosen) for one in told.decision.candidates),
         predicted_decode_seconds=decode,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ebbtide.errors import Fenced
 from ebbtide.reports import Cause
-from ebbtide.status import CostStatus, PolicyStatus
+from ebbtide.status import CostStatus, PolicyStatus, PrefillStatus
 from ebbtide.wire import (
     Beat,
     CommandReply,
@@ -176,6 +176,10 @@ class Planner:
     def policy_status(self) -> PolicyStatus | None:
         """The policy of the step under way, for the status."""
         return policy_status(self._pen.book)
+
+    def prefill_status(self) -> PrefillStatus | None:
+        """Whether there is to be a prefill service; None: that is not the planner's to say."""
+        return self._layout.prefill if self._layout is not None else None
 
     def cost_status(self) -> CostStatus:
         """Money so far, for the status."""

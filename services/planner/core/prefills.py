@@ -90,6 +90,11 @@ class Prefills:
                 return KvKey(policy.digest, "", prompt_tokens - 1, beat.layout)
         return None
 
+    @property
+    def there(self) -> bool:
+        """Whether one is heard that stays."""
+        return any(service.beat.state != "draining" for service in self._services.values())
+
     def is_near(self) -> bool:
         """Whether samples should wait a moment, the service being about to hold the policy.
 
@@ -152,6 +157,8 @@ class PrefillMeter:
             imported=imported,
             saved_by_caching=actors.prefill_shared,
             saved_by_dedup=imported - service.prefill_tokens,
+            actor_seconds=actors.prefill_seconds,
+            service_seconds=service.prefill_seconds,
         )
 
 
@@ -162,4 +169,6 @@ def _plus(total: EngineStats, before: EngineStats, after: EngineStats) -> Engine
         prefill_shared=total.prefill_shared + max(0, after.prefill_shared - before.prefill_shared),
         prefill_imported=total.prefill_imported
         + max(0, after.prefill_imported - before.prefill_imported),
+        prefill_seconds=total.prefill_seconds
+        + max(0.0, after.prefill_seconds - before.prefill_seconds),
     )

@@ -31,6 +31,7 @@ class Steering(msgspec.Struct, frozen=True):
     hysteresis: float = 0.05
     horizon: int = 3
     parked: int = 0
+    auto_prefill: bool = False
     migration: str = "none"
     tau: float = 0.7
     profile: ProfileFile = msgspec.field(
@@ -52,6 +53,7 @@ def steer(spec: RLHFJobSpec, profile: ProfileFile | None) -> Steering:
         hysteresis=planner.hysteresis,
         horizon=planner.horizon_steps,
         parked=planner.parked,
+        auto_prefill=spec.prefill.mode == "auto",
         migration=planner.migration or ("benefit" if planner.scaling == "elastic" else "none"),
         tau=planner.tau,
         profile=profile or builtin_profile(decode),
