@@ -79,7 +79,7 @@ class Planner:
         grpo = work if isinstance(work, Grpo) else None
         self._config = config
         self._pen = pen = Pen(book=book, now=now)
-        self._meter, self._prefill_meter = Meter(), PrefillMeter()
+        self._meter, self._prefill_meter = Meter(), PrefillMeter(takes_over=book.epoch > 1)
         self._scoring = ScoringDesk(
             tries=grpo.score_tries if grpo else 1,
             deadline=config.deadlines.score,

@@ -128,16 +128,21 @@ def prefill_cause(beat: PrefillBeat) -> Cause:
 
 
 class PrefillMeter:
-    """Sums up what heartbeats count since each process began, step by step."""
+    """Sums up what heartbeats count since each process began, step by step.
 
-    def __init__(self) -> None:
+    `takes_over`: what processes counted before they are first heard is an earlier planner's.
+    """
+
+    def __init__(self, *, takes_over: bool = False) -> None:
+        self._takes_over = takes_over
         self._last: dict[str, tuple[str, EngineStats]] = {}
         self._actors = self._service = EngineStats()
 
     def hear(self, beat: Heartbeat | PrefillBeat) -> None:
         """Take in a heartbeat that is not old."""
         name = beat.actor if isinstance(beat, Heartbeat) else beat.instance
-        incarnation, last = self._last.get(name, ("", EngineStats()))
+        known = (beat.incarnation, beat.stats) if self._takes_over else ("", EngineStats())
+        incarnation, last = self._last.get(name, known)
         before = last if incarnation == beat.incarnation else EngineStats()
         self._last[name] = (beat.incarnation, beat.stats)
         if isinstance(beat, Heartbeat):

@@ -55,13 +55,10 @@ def states(world: World) -> dict[str, str]:
 
 
 def until_asleep(world: World) -> None:
-    """Run until an actor sleeps; updates take long."""
-    for _ in range(2000):
-        if "asleep" in states(world).values():
-            return
-        learning = world.seat.planner.standing().phase == "learn"
-        world.one_round(learns=not learning or world.seat.planner.standing().step == 0)
-    raise AssertionError(states(world))
+    """Run until an actor sleeps, and shows it; updates take long."""
+    run(world, update=40.0, until=lambda: "asleep" in states(world).values())
+    world.one_round(learns=False)
+    assert "asleep" in states(world).values()
 
 
 def test_while_the_learner_works_actors_sleep_where_a_start_takes_too_long() -> None:
