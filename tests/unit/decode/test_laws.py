@@ -131,6 +131,15 @@ class AnyOrder(RuleBasedStateMachine):
     def sleep_in_time(self) -> None:
         self.command(Sleep(self.highest))
 
+    @precondition(lambda self: self.world.decoding)
+    @rule()
+    def sleep_after_a_move(self) -> None:
+        """All that runs goes to a reader, who may not have read it yet."""
+        self.command(CutSamples(self.highest, tuple(self.world.decoding), READER))
+        while self.step_on():
+            pass
+        self.sleep_in_time()
+
     @precondition(lambda self: self.world.falling)
     @rule(well=st.sampled_from([True, True, False]))
     def slept(self, *, well: bool) -> None:
