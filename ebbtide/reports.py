@@ -14,8 +14,8 @@ from pydantic import Field
 
 from ebbtide.spec.base import Model
 
-CAUSES = ("busy", "loading", "idle", "draining", "wasted", "startup")
-Cause = Literal["busy", "loading", "idle", "draining", "wasted", "startup"]
+CAUSES = ("busy", "loading", "idle", "parked", "draining", "wasted", "startup")
+Cause = Literal["busy", "loading", "idle", "parked", "draining", "wasted", "startup"]
 
 
 class PhaseSeconds(Model):
@@ -102,6 +102,8 @@ class PrefillCounts(Model):
     saved_by_dedup: int = Field(
         0, description="imported - in_service: what caches of the actors alone would not save."
     )
+    actor_seconds: float = Field(0.0, ge=0, description="Spent on prompts by the actors' engines.")
+    service_seconds: float = Field(0.0, ge=0, description="Spent on them by the service's.")
 
 
 class Interval(Model):
@@ -212,7 +214,11 @@ class DecisionReport(Model):
     maximum: int = Field(0, ge=0)
     serving: int = Field(0, ge=0, description="Actors that were there.")
     loading: int = Field(0, ge=0, description="Actors that were coming.")
+    parked: int = Field(0, ge=0, description="Actors that slept.")
+    wake_seconds: float = Field(0.0, ge=0, description="What waking one was thought to take.")
     digest: str = Field("", description="Of the predicted demand.")
+    prefill: str = Field("", description="service or colocated, with prefill.mode auto.")
+    prefill_reason: str = Field("", description="Why, in words.")
     candidates: tuple[CandidateReport, ...] = ()
     predicted_decode_seconds: float | None = None
     realised_decode_seconds: float = 0.0
@@ -368,7 +374,7 @@ def _held(step: StepReport) -> list[int]:
         (part.start, part.end)
         for actor in step.actors
         for part in actor.intervals
-        if part.end > begin and part.start < end
+        if part.end > begin and part.start < end and part.cause != "parked"
     ]
     moments = {begin, *(at for span in spans for at in span if begin < at < end)}
     return [sum(start <= at < until for start, until in spans) for at in moments] if spans else []

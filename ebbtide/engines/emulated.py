@@ -49,7 +49,7 @@ class EmulatedEngine:
             kv_export=False,
             block_size=1,
             kv_layout="",
-            sleeps=False,
+            sleeps=True,
             reference=False,
         )
 
@@ -57,9 +57,7 @@ class EmulatedEngine:
         """Reads the index alone; the probe's answer is the index's own, there being no model."""
         if self._emulation and not self._emulation.idle:
             raise Refused("a policy is loaded only while idle")
-        if self._emulation:
-            self._past = self.stats()
-        self._emulation = None
+        self._retire()
         held = read_index(index, policy)
         self._params = replace(self._params, vocab=_vocabulary(index.parent, self._params.vocab))
         self._emulation = Emulation(self._params, held.policy, self._clock.now())
@@ -85,7 +83,12 @@ class EmulatedEngine:
     def stats(self) -> EngineStats:
         emulation, slots, past = self._emulation, self._params.slots, self._past
         if emulation is None:
-            return EngineStats(slots=slots)
+            return EngineStats(
+                slots=slots,
+                decode_tokens=past.decode_tokens,
+                prefill_tokens=past.prefill_tokens,
+                prefill_shared=past.prefill_shared,
+            )
         return EngineStats(
             running=len(emulation.rows),
             waiting=len(emulation.waiting),
@@ -99,12 +102,15 @@ class EmulatedEngine:
         )
 
     async def sleep(self) -> None:
-        raise Refused("the emulated engine does not sleep")
-
-    async def wake(self) -> None:
-        raise Refused("the emulated engine does not sleep")
+        if self._emulation and not self._emulation.idle:
+            raise Refused("an engine sleeps only while idle")
+        self._retire()
 
     async def close(self) -> None:
+        self._emulation = None
+
+    def _retire(self) -> None:
+        self._past += self._emulation.decoded if self._emulation else 0
         self._emulation = None
 
     def _submitted(self, admission: Admission) -> list[EngineEvent]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ebbtide import reports
 from ebbtide.report import charts
 from ebbtide.report.charts import Axes, Bar, Line, Series
 from ebbtide.report.data import ReportData
@@ -14,7 +15,7 @@ from ebbtide.report.sections import Section
 from ebbtide.reports import StepReport
 
 PHASES = ("plan", "sync", "decode", "score", "learn")
-CAUSES = ("busy", "loading", "idle", "draining", "wasted", "startup", "unattributed")
+CAUSES = (*reports.CAUSES, "unattributed")
 _MAX_BARS = 120
 _SLICES = 240
 

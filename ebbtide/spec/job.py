@@ -87,9 +87,9 @@ class RLHFJobSpec(Model):
 
     def _check_prefill(self) -> None:
         """A service must compute what the actors would, and hand it over."""
-        if self.prefill.mode != "service":
+        if self.prefill.mode == "colocated":
             return
-        if self.decode.engine != "torch":
+        if self.decode.engine != "torch" and self.prefill.mode == "service":
             raise ValueError("prefill.mode service needs decode.engine torch: no other has KV")
         same = (self.prefill.threads, self.prefill.device) == (
             self.decode.threads,

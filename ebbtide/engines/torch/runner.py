@@ -150,6 +150,11 @@ class Runner:
         self.forward(kv, nought[0], nought, nought, window=1)
         return kv.geometry
 
+    def wait(self) -> None:
+        """Until the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def tensor(self, array: NDArray[Any]) -> Tensor:
         """`array` on the model's device; shares memory where that is the CPU."""
         return torch.from_numpy(array).to(self.device, non_blocking=True)

@@ -44,6 +44,8 @@ from services.decode.core.messages import (
     Release,
     Reply,
     Settled,
+    SleepEngine,
+    Slept,
     Store,
     Tick,
     Write,
@@ -74,7 +76,11 @@ class Shell:
     def __init__(self, *, world: World, process: Process) -> None:
         settings = world.settings
         self._world, self._process = world, process
-        limits = Limits(slots=world.slots, orphan=settings.orphan_seconds)
+        limits = Limits(
+            slots=world.slots,
+            orphan=settings.orphan_seconds,
+            sleeps=world.engine.caps.sleeps,
+        )
         self._actor = Actor(
             name=settings.pod,
             incarnation=uuid.uuid4().hex,
@@ -125,6 +131,7 @@ class Shell:
             Publish: self._publish,
             Settled: self._desk.settle,
             Load: lambda e: self._spawn(self._load(e), "load"),
+            SleepEngine: lambda _: self._spawn(self._sleep(), "sleep"),
             Gone: self._leave,
         }
 
@@ -281,6 +288,17 @@ class Shell:
         self._metrics.loaded(seconds)
         log.info("policy loaded", policy=effect.policy.n, seconds=round(seconds, 3))
         self.post(PolicyLoaded(effect.policy))
+
+    async def _sleep(self) -> None:
+        why = ""
+        try:
+            await self._world.engine.sleep()
+            self._prompts.forget()
+            self._process.log.info("asleep: weights and KV given up")
+        except EbbtideError as error:
+            why = str(error)
+            self._process.log.warning("cannot sleep", why=why)
+        self.post(Slept(why))
 
     def _leave(self, effect: Gone) -> None:
         if not self._gone.done():

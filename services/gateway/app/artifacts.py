@@ -96,7 +96,10 @@ class ArtifactRoutes:
         """Held time and money by role and cause."""
         job = await self._parts.job(name)
         history = await self._histories.of(job.metadata.uid)
-        prices = {price["pool"]: price["perHour"] for price in job.spec.get("prices", ())}
+        prices = {
+            price["pool"]: cost.Price(price["perHour"], price.get("parkedShare", 1.0))
+            for price in job.spec.get("prices", ())
+        }
         currency = str(job.spec.get("currency", "USD"))
         held = await self.usages(job)
         return JSONResponse(cost.report(held, history.spent, prices=prices, currency=currency))

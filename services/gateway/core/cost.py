@@ -15,53 +15,82 @@ import msgspec
 from ebbtide.usage import Usage
 
 UNATTRIBUTED = "unattributed"
+PARKED = "parked"
 _SLACK = 1e-6
 
 
+class Price(msgspec.Struct, frozen=True):
+    """Of one member of a pool, an hour; `parked`: the share of it that an actor costs asleep."""
+
+    per_hour: float
+    parked: float = 1.0
+
+
 class Rate(msgspec.Struct, frozen=True):
-    """Held seconds of a role, how many of them have a price, and what those cost."""
+    """Held seconds of a role, how many of them have a price, and what those cost.
+
+    `asleep`: what they would cost if all of them were slept through.
+    """
 
     held: float = 0.0
     priced: float = 0.0
     cost: float = 0.0
+    asleep: float = 0.0
 
-    def plus(self, seconds: float, per_hour: float | None) -> Rate:
-        """With `seconds` more at `per_hour` (None: unknown)."""
-        if per_hour is None:
+    def plus(self, seconds: float, price: Price | None) -> Rate:
+        """With `seconds` more at `price` (None: unknown)."""
+        if price is None:
             return msgspec.structs.replace(self, held=self.held + seconds)
-        paid = seconds * per_hour / 3600.0
-        return Rate(self.held + seconds, self.priced + seconds, self.cost + paid)
+        paid = seconds * price.per_hour / 3600.0
+        return Rate(
+            self.held + seconds,
+            self.priced + seconds,
+            self.cost + paid,
+            self.asleep + paid * price.parked,
+        )
+
+    def of(self, cause: str, seconds: float) -> float:
+        """Cost of `seconds` of the held ones, by their cause."""
+        whole = self.asleep if cause == PARKED else self.cost
+        return seconds * whole / self.held if self.held else 0.0
 
     @property
-    def total(self) -> float | None:
-        """Cost of all held seconds, or None if some have no price."""
-        return self.cost if self.held - self.priced <= _SLACK else None
+    def known(self) -> bool:
+        """Whether all held seconds have a price."""
+        return self.held - self.priced <= _SLACK
 
 
 def report(
     usages: Iterable[Usage],
     spent: Mapping[tuple[str, str], float],
     *,
-    prices: Mapping[str, float],
+    prices: Mapping[str, Price],
     currency: str,
 ) -> dict[str, Any]:
-    """The report (ebbtide.api.CostReport). `prices`: per hour of one member, by pool."""
+    """The report (ebbtide.api.CostReport). `prices`: by pool."""
     roles: defaultdict[str, Rate] = defaultdict(Rate)
     for usage in usages:
         roles[usage.role] = roles[usage.role].plus(usage.seconds, prices.get(usage.pool))
     parts, over = _parts(roles, spent)
-    totals = [rate.total for rate in roles.values()]
+    paid = {role: rate.cost - _refund(role, rate, spent) for role, rate in sorted(roles.items())}
+    totals = {role: cost if roles[role].known else None for role, cost in paid.items()}
     return {
         "currency": currency,
-        "total": _sum(totals),
-        "known": sum(rate.cost for rate in roles.values()),
+        "total": _sum(list(totals.values())),
+        "known": sum(paid.values()),
         "heldSeconds": sum(rate.held for rate in roles.values()),
         "unpricedSeconds": sum(rate.held - rate.priced for rate in roles.values()),
         "overAttributedSeconds": over,
-        "byRole": {role: rate.total for role, rate in sorted(roles.items())},
+        "byRole": totals,
         "byCause": _by_cause(parts),
         "parts": parts,
     }
+
+
+def _refund(role: str, rate: Rate, spent: Mapping[tuple[str, str], float]) -> float:
+    """What the role's actors did not cost because they slept."""
+    slept = min(spent.get((role, PARKED), 0.0), rate.priced)
+    return slept * (rate.cost - rate.asleep) / rate.held if rate.held else 0.0
 
 
 def _parts(
@@ -81,9 +110,7 @@ def _parts(
 
 
 def _part(role: str, cause: str, seconds: float, rate: Rate) -> dict[str, Any]:
-    total = rate.total
-    known = total is not None and rate.held > 0
-    cost = seconds * rate.cost / rate.held if known else None
+    cost = rate.of(cause, seconds) if rate.known and rate.held > 0 else None
     return {"role": role, "cause": cause, "seconds": seconds, "cost": cost}
 
 

@@ -100,7 +100,7 @@ class Deadlines(msgspec.Struct, frozen=True):
 class Economy(msgspec.Struct, frozen=True):
     """Prices per hour by role (None: unknown) and what a plan is judged by.
 
-    `weight`: of time, for the objective lambda.
+    `weight`: of time, for the objective lambda. `parked_share`: of an actor's price, asleep.
     """
 
     currency: str
@@ -108,6 +108,13 @@ class Economy(msgspec.Struct, frozen=True):
     objective: str
     hour_worth: float
     weight: float = 0.7
+    parked_share: float = 1.0
+
+    def of(self, role: str, cause: str, seconds: float) -> float | None:
+        """Cost of `seconds` of one pod of `role`; None where the price is unknown."""
+        per_hour = self.per_hour.get(role)
+        share = self.parked_share if cause == "parked" else 1.0
+        return None if per_hour is None else seconds / 3600 * per_hour * share
 
 
 class JobConfig(msgspec.Struct, frozen=True):
@@ -252,15 +259,16 @@ def _economy(spec: RLHFJobSpec) -> Economy:
     roles = {"planner": spec.planner.pool, "learner": spec.learner.pool, "decode": spec.decode.pool}
     if spec.reward:
         roles["reward"] = spec.reward.pool
-    if spec.prefill.mode == "service":
+    if spec.prefill.mode != "colocated":
         roles["prefill"] = spec.prefill.pool
-    objective = spec.planner.objective
+    objective, actors = spec.planner.objective, price.get(spec.decode.pool)
     return Economy(
         currency=spec.currency,
         per_hour={role: _per_hour(price.get(pool)) for role, pool in roles.items()},
         objective=objective.type,
         hour_worth=objective.per_hour if isinstance(objective, ValueOfTime) else 0.0,
         weight=objective.weight if isinstance(objective, Lambda) else 0.0,
+        parked_share=actors.parked_share if actors else 1.0,
     )
 
 

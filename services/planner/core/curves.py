@@ -25,7 +25,7 @@ class Curves:
         self._profile = make_profile(file)
         self._anchored = measured
         self._measured = measured
-        self._timed = False
+        self._timed = self._woken = False
         self._news: dict[str, Observation] = {}
         self.reports = 0
 
@@ -49,6 +49,12 @@ class Curves:
         mean = known + _WEIGHT * (seconds - known) if self._timed else seconds
         self._timed = True
         self._change(startup={"start": mean})
+
+    def woke(self, seconds: float) -> None:
+        """An actor served `seconds` after it was to wake."""
+        known = self._profile.file.wake_seconds
+        self._change(wake_seconds=known + _WEIGHT * (seconds - known) if self._woken else seconds)
+        self._woken = True
 
     def profile(self) -> Profile:
         """As of now."""

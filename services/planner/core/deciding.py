@@ -22,11 +22,13 @@ from services.planner.core.lengths import Lengths
 from services.planner.core.planning.actor_count import Plan, plan
 from services.planner.core.planning.assignment import Assignment, equal_count, round_robin
 from services.planner.core.planning.demand import from_forecast, from_lengths
+from services.planner.core.planning.idling import worth
 from services.planner.core.planning.objective import Terms
-from services.planner.core.planning.pool import Pool, make_pool, worth_a_start
+from services.planner.core.planning.pool import Pool, make_pool
 from services.planner.core.planning.record import Decision, Lambda, Objective, ValueOfTime
 from services.planner.core.planning.rollout_time import rollout_time
 from services.planner.core.prediction.forecast import Forecast
+from services.planner.core.prefill_choice import PrefillChoice
 from services.planner.core.rhythm import Rhythm
 from services.planner.core.samples import OpenStep
 
@@ -55,13 +57,18 @@ class Decider:
         curves: Curves,
         fleet: Fleet,
         rhythm: Rhythm,
+        prefill: PrefillChoice,
     ) -> None:
         self._config, self._work, self._lengths = config, work, lengths
         self._crew, self._curves, self._fleet, self._rhythm = crew, curves, fleet, rhythm
+        self._prefill = prefill
         self._terms = terms(config)
 
-    def decide(self, step: OpenStep, *, count: int, now: float) -> Decided:
-        """`count`: how many actors there will be where the job's number is not to be chosen."""
+    def decide(self, step: OpenStep, *, count: int, served: bool, now: float) -> Decided:
+        """`count`: how many actors there will be where the job's number is not to be chosen.
+
+        `served`: a prefill service is there.
+        """
         pool = self._pool(count, now, last=step.plan.step >= self._config.last_step)
         forecast = self._lengths.forecast(step) if self._lengths.informed else None
         draft = self._weigh(step, forecast, pool) if forecast is not None else None
@@ -74,7 +81,7 @@ class Decider:
             draft.plan.decision.actors,
             max(assignment.actors, 1),
             pack_ints(assignment.actor_of),
-            dump(self._account(draft)),
+            dump(self._account(draft, served=served)),
         )
 
     def expected(self, step: OpenStep) -> list[float]:
@@ -103,12 +110,13 @@ class Decider:
             )
         after, start = self._rhythm.of("score", "learn"), profile.startup_seconds
         # As `Elastic` does: nobody goes while it is not known when the next step begins.
-        patience = math.inf if after is None else worth_a_start(start)
+        patience = math.inf if after is None else worth(start)
         return make_pool(
             minimum=steering.minimum,
             maximum=steering.maximum,
             serving=len(self._fleet.present()),
             loading=self._fleet.coming(),
+            parked=len(self._fleet.parked()),
             profile=profile,
             now=now,
             lead=self._rhythm.of("sync") or 0.0,
@@ -172,8 +180,9 @@ class Decider:
         current = self._fleet.wanted if self._config.steering.elastic else pool.maximum
         return max(min(max(current, pool.minimum), pool.maximum), 1)
 
-    def _account(self, draft: _Draft) -> Account:
+    def _account(self, draft: _Draft, *, served: bool) -> Account:
         steering = self._config.steering
+        prefill, why = self._prefill.decide(there=served)
         return Account(
             decision=draft.plan.decision,
             prediction=steering.prediction,
@@ -182,6 +191,9 @@ class Decider:
             profile=self._curves.words,
             start_seconds=self._curves.profile().startup_seconds,
             other_seconds=self._rhythm.of("plan", "sync", "score", "learn"),
+            wake_seconds=self._curves.profile().file.wake_seconds,
+            prefill=prefill,
+            prefill_reason=why,
         )
 
     def _per_sample(self, step: OpenStep, *, together: bool) -> float:

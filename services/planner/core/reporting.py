@@ -258,19 +258,13 @@ def _cost(spent: Sequence[Spent], economy: Economy) -> CostReport:
     for one in spent:
         seconds[one.role, one.cause] += one.seconds
     entries = tuple(
-        CostEntry(role=r, cause=cast("Cause", c), seconds=s, cost=price(s, r, economy))
+        CostEntry(role=r, cause=cast("Cause", c), seconds=s, cost=economy.of(r, c, s))
         for (r, c), s in sorted(seconds.items())
     )
     costs = [entry.cost for entry in entries]
     known = [cost for cost in costs if cost is not None]
     total = sum(known) if len(known) == len(costs) else None
     return CostReport(currency=economy.currency, total=total, entries=entries)
-
-
-def price(seconds: float, role: str, economy: Economy) -> float | None:
-    """Cost of `seconds` of one pod of `role`; None where the price is unknown."""
-    per_hour = economy.per_hour.get(role)
-    return None if per_hour is None else seconds / 3600 * per_hour
 
 
 def _objective(cost: CostReport, seconds: float, economy: Economy) -> ObjectiveReport:

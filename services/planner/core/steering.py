@@ -12,7 +12,7 @@ from services.planner.core.planning.assignment import Kind
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _TORCH_SECONDS, _TORCH_PER_SAMPLE = 0.010, 0.0002
-_UNKNOWN_START = 10.0
+_UNKNOWN_START, _UNKNOWN_WAKE = 10.0, 2.0
 _UNBOUNDED = 1 << 40
 
 
@@ -30,6 +30,8 @@ class Steering(msgspec.Struct, frozen=True):
     maximum: int = 64
     hysteresis: float = 0.05
     horizon: int = 3
+    parked: int = 0
+    auto_prefill: bool = False
     migration: str = "none"
     tau: float = 0.7
     profile: ProfileFile = msgspec.field(
@@ -50,6 +52,8 @@ def steer(spec: RLHFJobSpec, profile: ProfileFile | None) -> Steering:
         maximum=decode.max_replicas,
         hysteresis=planner.hysteresis,
         horizon=planner.horizon_steps,
+        parked=planner.parked,
+        auto_prefill=spec.prefill.mode == "auto",
         migration=planner.migration or ("benefit" if planner.scaling == "elastic" else "none"),
         tau=planner.tau,
         profile=profile or builtin_profile(decode),
@@ -83,10 +87,12 @@ def straight_profile(
     more: float,
     start: float = _UNKNOWN_START,
     prefill: float = 0.0,
+    wake: float = _UNKNOWN_WAKE,
 ) -> ProfileFile:
-    """`first` seconds a token for one sample, `more` for each further one; `start` to serve.
+    """`first` seconds a token for one sample, `more` for each further one.
 
-    `prefill`: seconds per token of a prompt.
+    `prefill`: seconds per token of a prompt. `start`: seconds until a new actor serves; `wake`:
+    until one that sleeps does.
     """
     return ProfileFile(
         version=1,
@@ -99,7 +105,7 @@ def straight_profile(
         seconds=tuple((first + more * (batch - 1),) for batch in _BATCHES),
         prefill_seconds_per_token=prefill,
         startup={"start": start},
-        wake_seconds=0.0,
+        wake_seconds=wake,
         catch_up_seconds=0.0,
         kv_tokens=_UNBOUNDED,
         kv_bytes_per_token=0,

@@ -18,7 +18,8 @@ from services.gateway.core.state import TERMINAL, state_of
 from services.gateway.core.submit import fingerprint
 from tests.worlds.gateway import condition
 
-CAUSES = ("busy", "loading", "idle", "draining", "wasted")
+CAUSES = ("busy", "loading", "idle", "parked", "draining", "wasted")
+PRICES = {"a": cost.Price(1.0, parked=0.25), "b": cost.Price(3.0)}
 ROLES = st.sampled_from(["decode", "learner", "planner"])
 SECONDS = st.floats(0, 1e5)
 USAGES = st.lists(st.tuples(ROLES, st.sampled_from(["a", "b"]), SECONDS), max_size=6)
@@ -52,7 +53,7 @@ def test_every_held_second_is_in_exactly_one_part(
 def test_parts_of_a_priced_role_add_up_to_what_was_held_unless_over_attributed(
     held: list[tuple[str, str, float]], spent: dict[tuple[str, str], float]
 ) -> None:
-    found = cost.report(usages(held), spent, prices={"a": 1.0, "b": 3.0}, currency="USD")
+    found = cost.report(usages(held), spent, prices=PRICES, currency="USD")
     if found["overAttributedSeconds"] < 1e-6 and held:
         parts = sum(part["cost"] or 0.0 for part in found["parts"])
         assert parts == pytest.approx(found["total"], rel=1e-6, abs=1e-3)
@@ -62,9 +63,21 @@ def test_parts_of_a_priced_role_add_up_to_what_was_held_unless_over_attributed(
 def test_a_total_is_known_only_if_every_held_second_has_a_price(
     held: list[tuple[str, str, float]],
 ) -> None:
-    found = cost.report(usages(held), {}, prices={"a": 1.0}, currency="USD")
+    found = cost.report(usages(held), {}, prices={"a": PRICES["a"]}, currency="USD")
     unpriced = sum(seconds for _, pool, seconds in held if pool == "b")
     assert (found["total"] is None) == (unpriced > 1e-6)
+
+
+@pytest.mark.parametrize(("pool", "asleep", "total"), [("a", 0.25, 1.25), ("b", 3.0, 6.0)])
+def test_an_actor_asleep_costs_its_share_of_the_price(
+    pool: str, asleep: float, total: float
+) -> None:
+    spent = {("decode", "busy"): 3600.0, ("decode", "parked"): 3600.0}
+    held = usages([("decode", pool, 7200.0)])
+    found = cost.report(held, spent, prices=PRICES, currency="USD")
+    parts = {part["cause"]: part["cost"] for part in found["parts"]}
+    assert parts == {"busy": pytest.approx(total - asleep), "parked": pytest.approx(asleep)}
+    assert found["total"] == found["known"] == found["byRole"]["decode"] == pytest.approx(total)
 
 
 # --- lists --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ def a_beat(state: str, running: int) -> Heartbeat:
         ("serving", 0, "idle"),
         ("empty", 0, "idle"),
         ("draining", 1, "draining"),
+        ("asleep", 0, "parked"),
     ],
 )
 def test_a_heartbeat_tells_the_cause(state: str, running: int, cause: str) -> None:
@@ -54,7 +55,7 @@ def test_a_pod_that_is_gone_costs_nothing_more() -> None:
 def test_a_pod_starts_up_from_its_start_until_it_is_first_heard() -> None:
     meter = Meter()
     meter.began("learner", "0", -2.0)
-    assert meter.open_seconds(1.0) == {"learner": 3.0}
+    assert meter.open_seconds(1.0) == {("learner", "startup"): 3.0}
     meter.expire(1.0, after=0.5)
     meter.mark("learner", "0", "loading", 3.0)
     found = [(s.cause, s.start, s.end) for s in meter.cut(4.0)["learner", "0"]]
@@ -92,4 +93,4 @@ def test_seconds_under_way_are_known_before_the_cut() -> None:
     meter = Meter()
     meter.mark("decode", "a", "idle", 0.0)
     meter.mark("decode", "b", "busy", 1.0)
-    assert meter.open_seconds(4.0) == {"decode": 7.0}
+    assert meter.open_seconds(4.0) == {("decode", "idle"): 4.0, ("decode", "busy"): 3.0}

@@ -116,6 +116,7 @@ class World:
         self.attempt = 1
         self.slots = 2
         self.answer: Callable[[SampleKey, int], int] = usual_length
+        self.sleepers, self.wake_seconds = True, 0.0
         self.model, self.reference = "initial", ""
         self._timeouts: list[tuple[float, Seat, int]] = []
         self._names = 0

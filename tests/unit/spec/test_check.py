@@ -161,3 +161,23 @@ def test_the_number_of_faults_is_bounded() -> None:
     document = a_job()
     document["spec"].update({f"x{number}": 1 for number in range(500)})
     assert len(faults_of(document)) == 100
+
+
+def test_actors_sleep_only_in_a_pool_that_the_planner_scales() -> None:
+    document = a_job()
+    document["spec"]["planner"] = {"parked": 1}
+    [fault] = faults_of(document)
+    assert fault.pointer == "/spec/planner"
+    assert "parked needs scaling elastic" in fault.detail
+    document["spec"]["planner"]["scaling"] = "elastic"
+    assert check(document).spec.planner.parked == 1
+
+
+@pytest.mark.parametrize("mode", ["service", "auto"])
+def test_whoever_may_compute_prompts_must_compute_the_same_bits(mode: str) -> None:
+    document = a_job()
+    document["spec"]["decode"] = {"engine": "torch", "referenceMode": True, "threads": 2}
+    document["spec"]["prefill"] = {"mode": mode}
+    assert "promises equal bits" in faults_of(document)[0].detail
+    document["spec"]["prefill"]["threads"] = 2
+    assert check(document).spec.prefill.mode == mode

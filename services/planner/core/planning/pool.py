@@ -16,11 +16,6 @@ from services.planner.core.planning.rollout_time import Curve
 
 Floats = npt.NDArray[np.floating[Any]]
 
-_MARGIN = 1.5
-"""Usual starts that an actor must be idle for, at least, to be let go;"""
-_MARGIN_SECONDS = 1.0
-"""and seconds more."""
-
 
 class Loading(NamedTuple):
     """A replica on its way: expected to serve at `due`; from `deadline` on it no longer counts."""
@@ -129,11 +124,6 @@ def make_pool(
         patience=patience,
         restart=restart,
     )
-
-
-def worth_a_start(start: float) -> float:
-    """So long an actor must be idle, at least, for it to be let go and started again."""
-    return _MARGIN * start + _MARGIN_SECONDS
 
 
 def release(members: Sequence[Member], keep: int) -> list[str]:
