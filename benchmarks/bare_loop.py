@@ -44,8 +44,8 @@ from ebbtide.wire import (
     decode,
     unpack_ints,
 )
-from services.learner.core.samples import MicroBatch, Weighting, pad, sample_of
-from services.learner.core.sharing import pack
+from services.learner.core.samples import MicroBatch, Weighting, sample_of
+from services.learner.core.sharing import Rows
 from services.learner.engine.policy import tree_mask
 
 NOWHERE = PromptRef(Ref("", "", 0), 0)
@@ -117,7 +117,7 @@ class BareLoop:
         assert spec.reward is not None
         self._scorers = tuple(scorer(component) for component in spec.reward.components)
         self._training = spec.training
-        self._shared = model.config.hidden_size if spec.learner.share_prompts else None
+        self._rows = Rows(hidden=model.config.hidden_size, share=spec.learner.share_prompts)
 
     def step(self, work: Work) -> None:
         """One whole step of the job."""
@@ -152,8 +152,7 @@ class BareLoop:
         weighting = Weighting("token-mean", whole.tokens, whole.sequences, limit=1)
         for rows in micro_batches(whole):
             samples = [sample_of(r, by_key[r.key], whole.base, weighting) for r in rows]
-            batch = pad(samples) if self._shared is None else pack(samples, hidden=self._shared)
-            loss = _loss(self._model, batch, self._training.temperature)
+            loss = _loss(self._model, self._rows.of(samples), self._training.temperature)
             loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.max_grad_norm)
         self._adamw.step()
@@ -187,8 +186,9 @@ def _sample(rollout: Rollout, policy: PolicyRef, width: int) -> Sample:
 def _loss(model: Any, batch: MicroBatch, temperature: float) -> torch.Tensor:
     """GRPO with one update a batch: the ratio is 1, its gradient is the policy gradient's."""
     read: dict[str, Any] = {}
-    if batch.branch is not None and batch.positions is not None:
-        mask = tree_mask(torch.from_numpy(batch.branch))
+    if batch.branch is not None and batch.trunk is not None:
+        assert batch.positions is not None, "what has branches has positions"
+        mask = tree_mask(torch.from_numpy(batch.branch), torch.from_numpy(batch.trunk))
         read = {"attention_mask": mask, "position_ids": torch.from_numpy(batch.positions)}
     hidden = model.model(input_ids=torch.from_numpy(batch.tokens), use_cache=False, **read)[0]
     picked = hidden.reshape(-1, hidden.shape[-1])[torch.from_numpy(batch.where)]

@@ -110,7 +110,8 @@ class EmulatedEngine:
         self._emulation = None
 
     def _retire(self) -> None:
-        self._past += self._emulation.decoded if self._emulation else 0
+        if self._emulation:
+            self._past = self.stats()
         self._emulation = None
 
     def _submitted(self, admission: Admission) -> list[EngineEvent]:

@@ -193,7 +193,7 @@ def layers_of(model: Any) -> list[torch.nn.Module]:
 def recompute(layers: Sequence[torch.nn.Module]) -> None:
     """Have each layer keep its input alone; transformers' own switch works only with dropout on."""
     for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)  # type: ignore[method-assign]
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 def _has_bfloat16(device: torch.device) -> bool:

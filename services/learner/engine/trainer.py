@@ -98,7 +98,7 @@ class Trainer:
     def _parts(self) -> tuple[Part, Part | None]:
         critic = self._algorithm.critic if isinstance(self._algorithm, PolicyGradient) else None
         policy = Part(self._policy.module, self._optimiser)
-        return policy, critic and Part(critic.module, critic.optimiser)
+        return policy, Part(critic.module, critic.optimiser) if critic else None
 
 
 def rng_state() -> bytes:

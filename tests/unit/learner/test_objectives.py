@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 
@@ -68,7 +70,7 @@ def whole_answers(tokens: Tokens, clip: Clip, *, mean: bool) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", [Gspo, Rloo])
-def test_ratios_of_whole_answers_have_the_papers_loss_and_gradient(kind: type) -> None:
+def test_ratios_of_whole_answers_have_the_papers_loss_and_gradient(kind: type[Gspo | Rloo]) -> None:
     tokens, clip = drawn(), NARROW[kind]
     assert (kind(clip)(tokens).low | kind(clip)(tokens).high).any(), "nothing is clipped"
     weights = 1.0 / (len(COUNTS) * tokens.counts.repeat_interleave(tokens.counts))
@@ -116,7 +118,9 @@ def over_a_vocabulary(spec: KlSpec) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_a_corrected_kl_term_has_the_gradient_of_the_reverse_kl(estimator: str) -> None:
+def test_a_corrected_kl_term_has_the_gradient_of_the_reverse_kl(
+    estimator: Literal["k1", "k2", "k3"],
+) -> None:
     exact, expected, wanted, found = over_a_vocabulary(KlSpec(estimator=estimator))
     assert torch.allclose(found, wanted)
     assert estimator == "k2" or torch.allclose(expected, exact)

@@ -19,7 +19,7 @@ SLOW = straight_profile("model", first=0.5, more=0.0, start=60.0, wake=2.0)
 
 
 def economy(share: float) -> Economy:
-    price = {"decode": 36.0, "learner": 2.0}
+    price: dict[str, float | None] = {"decode": 36.0, "learner": 2.0}
     return Economy("USD", price, "value-of-time", 0.0, parked_share=share)
 
 

@@ -38,7 +38,7 @@ class PromptsWorld(World):
 
 def a_world(*, auto: bool = True, service: float = 0.001) -> PromptsWorld:
     """Two groups of two, each split over two actors at first."""
-    price = {"decode": 1.0, "learner": 2.0, "prefill": service}
+    price: dict[str, float | None] = {"decode": 1.0, "learner": 2.0, "prefill": service}
     config = a_config(
         steps=6,
         work=NO_EVAL,
