@@ -22,6 +22,7 @@ from ebbtide.runtime import Body, Process, run
 from ebbtide_operator.controller import Controller
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease
+from ebbtide_operator.metrics import OperatorMetrics
 from ebbtide_operator.settings import OperatorSettings
 
 
@@ -48,6 +49,7 @@ def body(*, settings: OperatorSettings, site: Site) -> Body:
                 lease=lease,
                 site=site,
                 namespace=settings.namespace or None,
+                metrics=OperatorMetrics(process.registry, since=clock.wall()),
                 log=process.log,
             )
             await _serve(process, lease, controller)
@@ -71,6 +73,7 @@ async def _serve(process: Process, lease: Lease, controller: Controller) -> None
             process.spawn(lease.keep(), name="renewal"),
             process.spawn(controller.work(), name="jobs"),
             process.spawn(controller.resync(), name="resync"),
+            process.spawn(controller.show(), name="metrics"),
         ]
         await drained
     waiting.cancel()

@@ -9,13 +9,13 @@ import re
 import uuid
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ebbtide.catalogue import GATEWAY, Instruments
 from ebbtide.logs import Log
-from ebbtide.metrics import SECONDS
 from ebbtide.ports import Clock
 from ebbtide.tokens import Known, tenant_of
 from services.gateway.app.problems import respond
@@ -38,19 +38,9 @@ class Figures:
     """Metrics of the API."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = Counter(
-            "ebbtide_gateway_requests",
-            "Answers by route, method and status.",
-            ("route", "method", "status"),
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "ebbtide_gateway_request_seconds",
-            "From the request to the start of the answer.",
-            ("route",),
-            buckets=SECONDS,
-            registry=registry,
-        )
+        make = Instruments(registry, GATEWAY)
+        self.requests = make.counter("ebbtide_gateway_requests_total")
+        self.seconds = make.histogram("ebbtide_gateway_request_seconds")
 
 
 class Outer:

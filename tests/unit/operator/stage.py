@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from ebbtide.errors import Conflict, NotFound
 from ebbtide.objects import rfc3339
@@ -16,6 +17,7 @@ from ebbtide.testing.cluster import FakeCluster
 from ebbtide_operator.controller import Controller
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease
+from ebbtide_operator.metrics import OperatorMetrics
 from ebbtide_operator.podspec import RUNNER_FINALIZER, PodView, view
 
 JOB = ("RLHFJob", "default", "job")
@@ -85,6 +87,7 @@ class Platform:
             lease=lease,
             site=site or Site(),
             namespace=None,
+            metrics=OperatorMetrics(CollectorRegistry(), since=self.clock.wall()),
             log=QUIET,
         )
         task = asyncio.create_task(self._run(controller, lease))
