@@ -53,7 +53,9 @@ class Metric(msgspec.Struct, frozen=True):
         if self.kind == "summary":
             return (f"{self.name}_sum", f"{self.name}_count")
         if self.kind == "histogram":
-            return (f"{self.name}_sum", f"{self.name}_count", f"{self.name}_bucket")
+            # Values below 0 would let a sum fall, which no counter may.
+            total = () if self.buckets[0] < 0 else (f"{self.name}_sum",)
+            return (*total, f"{self.name}_count", f"{self.name}_bucket")
         return (self.name,)
 
     @property

@@ -1,4 +1,4 @@
-"""logs, cost, samples, checkpoints, report."""
+"""logs, samples, checkpoints, report."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pathlib import Path
 from rich.markup import escape
 from rich.panel import Panel
 
-from ebbtide.api import CostReport, LogLine, Sample
+from ebbtide.api import LogLine, Sample, SampleWhole
 from ebbtide.cli.show import (
     console,
-    duration,
-    money,
     print_json,
     print_json_line,
     table,
@@ -68,36 +66,6 @@ def _short(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def show_cost(name: str, *, as_json: bool) -> None:
-    """Seconds and money by role and cause."""
-    with Client.from_state() as client:
-        found = client.cost(name)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (part.role, part.cause, duration(part.seconds), money(part.cost, found.currency))
-        for part in found.parts
-    ]
-    out = console()
-    out.print(table(("ROLE", "CAUSE", ">HELD", ">COST"), rows))
-    held = f"{duration(found.held_seconds)} of pods, all together"
-    out.print(f"\ntotal {money(found.total, found.currency)} for {held}")
-    for note in _cost_notes(found):
-        out.print(note)
-
-
-def _cost_notes(found: CostReport) -> list[str]:
-    notes = []
-    if found.unpriced_seconds > 0:
-        held = duration(found.unpriced_seconds)
-        notes.append(f"{held} have no price: add the pool to spec.prices")
-    if found.over_attributed_seconds > 1:
-        over = duration(found.over_attributed_seconds)
-        notes.append(f"causes explain {over} more than was held: please report this")
-    return notes
-
-
 def show_samples(
     name: str, *, step: int | None, purpose: str | None, limit: int, as_json: bool
 ) -> None:
@@ -137,6 +105,47 @@ def _sample(sample: Sample) -> Panel:
     foot = f"{sample.n_tokens} tokens, {sample.finish}, {versions}, {sample.actor}"
     body = f"[dim]{escape(sample.prompt)}[/]\n{escape(sample.response)}"
     return Panel(body, title=escape("; ".join(words)), subtitle=foot, title_align="left")
+
+
+def show_sample(key: str, *, as_json: bool) -> None:
+    """One sample whole."""
+    name, *numbers = key.split("/")
+    if len(numbers) not in (3, 4) or not all(n.isdecimal() for n in numbers):
+        raise Refused(
+            "KEY is JOB/STEP/GROUP/INDEX or JOB/STEP/GROUP/INDEX/TURN, such as demo/3/0/1"
+        )
+    step, group, index, turn = (*map(int, numbers), 0)[:4]
+    with Client.from_state() as client:
+        found = client.sample(name, step=step, group=group, index=index, turn=turn)
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    out.print(_sample(found))
+    for line in _story(found):
+        out.print(line)
+
+
+def _story(found: SampleWhole) -> list[str]:
+    parts = [f"  {p.name}: {p.value:.4f}, weighted {p.weighted:.4f}" for p in found.score.parts]
+    spans = [
+        f"  tokens {s.start} to {s.end}: policy {s.version} ({s.digest[:12]})"
+        for s in found.versions
+    ]
+    hands = [
+        f"  {h.dispatch} on {h.actor}, policy {h.version}{', accepted' if h.counts else ''}"
+        for h in found.hand_outs
+    ]
+    mean = sum(found.logprobs) / len(found.logprobs) if found.logprobs else 0.0
+    return [
+        *(["score:", *parts] if parts else []),
+        *(["drawn from:", *spans]),
+        *(["handed out:", *hands] if hands else []),
+        (
+            f"prompt {escape(found.prompt_id)}: {len(found.prompt_tokens)} tokens; response:"
+            f" {found.n_tokens} tokens, mean log-probability {mean:.4f} (--json has each)"
+        ),
+    ]
 
 
 def show_checkpoints(name: str, *, as_json: bool) -> None:

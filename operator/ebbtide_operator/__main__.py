@@ -41,6 +41,7 @@ def body(*, settings: OperatorSettings, site: Site) -> Body:
                 holder=f"{settings.pod}-{uuid.uuid4().hex[:8]}",
                 seconds=settings.lease_seconds,
                 namespace=settings.lease_namespace,
+                scrape=f"{settings.health_host}:{settings.health_port}",
             )
             controller = Controller(
                 cluster=cluster,

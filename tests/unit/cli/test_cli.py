@@ -24,10 +24,10 @@ from ebbtide.cli.ending import guarded
 from ebbtide.cli.results import log_line
 from ebbtide.cli.show import duration, money
 from ebbtide.cli.watch import Watched, panel, sparkline, step_line
-from ebbtide.client import parse_stream
 from ebbtide.endpoint import Up, read_up, state_dir, write_up
 from ebbtide.errors import Permanent, Refused
 from ebbtide.locating import locate
+from ebbtide.sse import parse_stream
 
 COMMANDS = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,13 +17,16 @@ from services.gateway.core.listing import Query
 from services.gateway.core.problems import KINDS, Problem
 from services.gateway.core.state import TERMINAL, state_of
 from services.gateway.core.submit import fingerprint
+from services.gateway.core.tally import Gains
 from tests.worlds.gateway import condition
 
 CAUSES = ("busy", "loading", "idle", "draining", "wasted")
 ROLES = st.sampled_from(["decode", "learner", "planner"])
 SECONDS = st.floats(0, 1e5)
 USAGES = st.lists(st.tuples(ROLES, st.sampled_from(["a", "b"]), SECONDS), max_size=6)
-SPENT = st.dictionaries(st.tuples(ROLES, st.sampled_from(CAUSES)), SECONDS, max_size=6)
+PODS = st.sampled_from(["pod-0", "pod-1", "pod-2"])
+SPENT = st.dictionaries(st.tuples(ROLES, PODS, st.sampled_from(CAUSES)), SECONDS, max_size=6)
+Spent = dict[tuple[str, str, str], float]
 
 
 def job(name: str, created: str = "", **status: object) -> Resource:
@@ -36,23 +40,28 @@ def usages(held: list[tuple[str, str, float]]) -> list[Usage]:
     ]
 
 
+def reported(held: list[tuple[str, str, float]], spent: Spent, **prices: float) -> dict[str, Any]:
+    found = cost.account(usages(held), spent, prices=prices)
+    return cost.report(found, currency="USD", gains=Gains())
+
+
 # --- cost ---------------------------------------------------------------------------------------
 
 
 @given(USAGES, SPENT)
 def test_every_held_second_is_in_exactly_one_part(
-    held: list[tuple[str, str, float]], spent: dict[tuple[str, str], float]
+    held: list[tuple[str, str, float]], spent: Spent
 ) -> None:
-    found = cost.report(usages(held), spent, prices={}, currency="USD")
+    found = reported(held, spent)
     parts = sum(part["seconds"] for part in found["parts"])
     assert parts == pytest.approx(found["heldSeconds"] + found["overAttributedSeconds"], abs=1e-3)
 
 
 @given(USAGES, SPENT)
 def test_parts_of_a_priced_role_add_up_to_what_was_held_unless_over_attributed(
-    held: list[tuple[str, str, float]], spent: dict[tuple[str, str], float]
+    held: list[tuple[str, str, float]], spent: Spent
 ) -> None:
-    found = cost.report(usages(held), spent, prices={"a": 1.0, "b": 3.0}, currency="USD")
+    found = reported(held, spent, a=1.0, b=3.0)
     if found["overAttributedSeconds"] < 1e-6 and held:
         parts = sum(part["cost"] or 0.0 for part in found["parts"])
         assert parts == pytest.approx(found["total"], rel=1e-6, abs=1e-3)
@@ -62,7 +71,7 @@ def test_parts_of_a_priced_role_add_up_to_what_was_held_unless_over_attributed(
 def test_a_total_is_known_only_if_every_held_second_has_a_price(
     held: list[tuple[str, str, float]],
 ) -> None:
-    found = cost.report(usages(held), {}, prices={"a": 1.0}, currency="USD")
+    found = reported(held, {}, a=1.0)
     unpriced = sum(seconds for _, pool, seconds in held if pool == "b")
     assert (found["total"] is None) == (unpriced > 1e-6)
 

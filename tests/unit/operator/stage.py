@@ -9,7 +9,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from ebbtide.errors import Conflict, NotFound
-from ebbtide.objects import rfc3339
+from ebbtide.objects import rfc3339, unix_time
 from ebbtide.ports import Resource
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.clock import VirtualClock
@@ -68,6 +68,8 @@ class Platform:
         self.kubelet.table, self.kubelet._moved = self.cluster.table, self.cluster._moved
         self.blobs = FakeBlobs()
         self.operators = 0
+        self.lives: dict[str, list[float]] = {}
+        """What the kubelet itself knows: Unix times of each pod's start, and of its end."""
 
     @asynccontextmanager
     async def operator(self, *, site: Site | None = None) -> AsyncIterator[Controller]:
@@ -130,9 +132,14 @@ class Platform:
             claim = {"metadata": {"finalizers": [*finalizers, RUNNER_FINALIZER]}}
             await self.kubelet.patch(*key, claim)
             status = {"phase": "Running", "ready": True, "startedAt": now}
+            self.lives[pod.uid] = [unix_time(now)]
             await self.kubelet.patch_status(*key, status)
 
     async def end(self, name: str, *, code: int | None = None, signal: int | None = None) -> None:
+        pod = await self.kubelet.get("Pod", "default", name)
+        if "finishedAt" in pod.status:
+            return
+        self.lives[pod.metadata.uid].append(unix_time(rfc3339(self.clock.wall())))
         status = {
             "phase": "Succeeded" if code == 0 else "Failed",
             "ready": False,

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import pairwise
+from typing import cast
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.reports import Cause
 from ebbtide.wire import EngineStats, Heartbeat, Spent, pack_ints
 from services.planner.core.cost import Meter, actor_cause, spent
 
@@ -93,3 +99,40 @@ def test_seconds_under_way_are_known_before_the_cut() -> None:
     meter.mark("decode", "a", "idle", 0.0)
     meter.mark("decode", "b", "busy", 1.0)
     assert meter.open_seconds(4.0) == {"decode": 7.0}
+
+
+# --- the law: no gap, no overlap ----------------------------------------------------------------
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["busy", "idle", "loading", "cut", "crash"]), st.floats(0.1, 10.0)),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_causes_never_overlap_and_leave_a_gap_only_where_a_planner_died(
+    steps: list[tuple[str, float]],
+) -> None:
+    """What is durable, and what each death lost, is the whole time since the first beat."""
+    meter, now, heard, last = Meter(), 0.0, [], 0.0
+    spans: list[tuple[float, float]] = []
+    gaps = 0.0
+    for what, seconds in [*steps, ("cut", 1.0)]:
+        now += seconds
+        if what == "cut":
+            found = meter.cut(now).get(("decode", "a"), [])
+            spans += [(one.start, one.end) for one in found]
+        elif what == "crash":
+            meter = Meter()
+        else:
+            if spans and meter.open_seconds(now) == {}:
+                gaps += now - spans[-1][1]  # this planner hears the pod for the first time
+            heard.append(now)
+            meter.mark("decode", "a", cast("Cause", what), now)
+        last = now
+    assert all(one[1] <= other[0] + 1e-9 for one, other in pairwise(spans))
+    if spans and "crash" not in dict(steps):
+        assert sum(b - a for a, b in spans) == pytest.approx(last - heard[0])
+    if spans:
+        covered = sum(b - a for a, b in spans)
+        assert covered + gaps == pytest.approx(spans[-1][1] - spans[0][0])
