@@ -7,12 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
-from ebbtide import paths, usage
 from ebbtide.api import CostReport
 from ebbtide.errors import NotFound
-from ebbtide.ports import Resource
-from ebbtide.usage import Usage
 from services.gateway.app.documents import add, answers
+from services.gateway.app.held import HeldTime
 from services.gateway.app.histories import Histories
 from services.gateway.app.parts import JobName, Parts
 from services.gateway.app.tallies import Tallies
@@ -29,8 +27,11 @@ Time = Annotated[
 class CostRoutes:
     """Handlers; all of them only read."""
 
-    def __init__(self, *, parts: Parts, histories: Histories, tallies: Tallies) -> None:
+    def __init__(
+        self, *, parts: Parts, histories: Histories, tallies: Tallies, held: HeldTime
+    ) -> None:
         self._parts, self._histories, self._tallies = parts, histories, tallies
+        self._held = held
 
     def install(self, router: APIRouter) -> None:
         """Add the routes of this class."""
@@ -57,7 +58,7 @@ class CostRoutes:
         if chosen is not None and not chosen.steps:
             raise NotFound("no committed step lies in the window", field="window")
         found = cost.account(
-            await self._usages(job),
+            await self._held.of(job.metadata.uid),
             await self._spent(job.metadata.uid, chosen),
             prices={price["pool"]: price["perHour"] for price in job.spec.get("prices", ())},
             window=chosen.time if chosen else None,
@@ -74,7 +75,3 @@ class CostRoutes:
         if chosen is None:
             return (await self._histories.of(uid)).spent
         return await self._histories.spent(uid, chosen.steps)
-
-    async def _usages(self, job: Resource) -> list[Usage]:
-        found = await self._parts.blobs.list(paths.usages(job.metadata.uid))
-        return [usage.decode(await self._parts.blobs.get(path)) for path in found]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
-from ebbtide import labels, paths, usage
+from ebbtide import labels
 from ebbtide.api import ScrapeTarget
 from ebbtide.errors import NotFound
 from ebbtide.metrics import render
 from ebbtide.objects import unix_time
 from ebbtide.ports import Resource
-from ebbtide.usage import Usage
 from services.gateway.app.documents import add, answers
+from services.gateway.app.held import HeldTime
 from services.gateway.app.histories import Histories
 from services.gateway.app.parts import KIND, Parts
 from services.gateway.app.tallies import Tallies
@@ -28,8 +28,11 @@ _MOST = 64
 class FigureRoutes:
     """Handlers; sums are kept by job, so a scrape reads only what is new."""
 
-    def __init__(self, *, parts: Parts, histories: Histories, tallies: Tallies) -> None:
+    def __init__(
+        self, *, parts: Parts, histories: Histories, tallies: Tallies, held: HeldTime
+    ) -> None:
         self._parts, self._histories, self._tallies = parts, histories, tallies
+        self._held = held
 
     def install(self, router: APIRouter) -> None:
         """Add the routes of this class."""
@@ -71,19 +74,14 @@ class FigureRoutes:
     async def _facts(self, job: Resource) -> Facts:
         uid = job.metadata.uid
         history = await self._histories.of(uid)
-        found = await self._parts.blobs.list(paths.usages(uid))
-        held = [usage.decode(await self._parts.blobs.get(path)) for path in found]
+        held = await self._held.of(uid)
         prices = {price["pool"]: price["perHour"] for price in job.spec.get("prices", ())}
         return Facts(
             job=job,
             tally=await self._tallies.of(job),
-            usages=_sorted(held),
+            usages=tuple(held),
             account=cost.account(held, history.spent, prices=prices),
         )
-
-
-def _sorted(held: list[Usage]) -> tuple[Usage, ...]:
-    return tuple(sorted(held, key=lambda one: (one.role, one.pod, one.uid)))
 
 
 def _is_shown(job: Resource, now: float) -> bool:
