@@ -17,8 +17,12 @@ from services.gateway.app.tallies import Tallies
 from services.gateway.core import cost, windows
 
 Key = Literal["role", "actor", "pool", "cause"]
-Step = Annotated[int | None, Query(ge=0, le=2**31, description="Only from this step on.")]
-Last = Annotated[int | None, Query(ge=0, le=2**31, description="Only up to this step.")]
+First = Annotated[
+    int | None, Query(alias="firstStep", ge=0, le=2**31, description="Only from this step on.")
+]
+Last = Annotated[
+    int | None, Query(alias="lastStep", ge=0, le=2**31, description="Only up to this step.")
+]
 Time = Annotated[
     float | None, Query(ge=0, le=1e12, description="Unix seconds; widened to whole steps.")
 ]
@@ -45,8 +49,8 @@ class CostRoutes:
         by: Annotated[
             list[Key] | None, Query(max_length=4, description="Groups; default role and cause.")
         ] = None,
-        first_step: Annotated[Step, Query(alias="firstStep")] = None,
-        last_step: Annotated[Last, Query(alias="lastStep")] = None,
+        first_step: First = None,
+        last_step: Last = None,
         since: Time = None,
         until: Time = None,
     ) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ebbtide import labels
 from ebbtide.api import ScrapeTarget
@@ -36,7 +36,8 @@ class FigureRoutes:
 
     def install(self, router: APIRouter) -> None:
         """Add the routes of this class."""
-        add(router, "GET", "/v1/metrics", self.get_figures, _text(answers(200, None)))
+        plain = {"response_class": PlainTextResponse}
+        add(router, "GET", "/v1/metrics", self.get_figures, answers(200, None), **plain)
         found = answers(200, None)
         found[200]["model"] = list[ScrapeTarget]
         add(router, "GET", "/v1/targets", self.get_targets, found)
@@ -90,8 +91,3 @@ def _is_shown(job: Resource, now: float) -> bool:
     times = [str(c.get("lastTransitionTime") or "") for c in conditions(job)]
     ended = max((unix_time(time) for time in times if time), default=0.0)
     return now - ended < SHOWN_SECONDS
-
-
-def _text(responses: dict[int | str, object]) -> dict[int | str, object]:
-    text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-    return {**responses, 200: {**responses[200], **text}}  # type: ignore[dict-item]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 
 from ebbtide import labels
 from ebbtide.catalogue import METRICS
@@ -29,7 +30,7 @@ class Facts(msgspec.Struct, frozen=True):
     account: Account
 
 
-class Exposition:
+class Exposition(Collector):
     """What a registry collects: the families of all points."""
 
     def __init__(self, families: Iterable[Family]) -> None:
