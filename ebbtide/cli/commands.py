@@ -144,13 +144,18 @@ def logs(
     ] = None,
     pod: Annotated[str | None, typer.Option(help="Only this pod.")] = None,
     tail: Annotated[int, typer.Option(min=0, max=10_000, help="Last lines of each pod.")] = 200,
+    match: Annotated[
+        str, typer.Option(help="Of these, only lines with this text: a step, a sample's key.")
+    ] = "",
+    level: Annotated[str, typer.Option(help="Of these, only this level and graver.")] = "debug",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the logs of a job's pods, also of pods that have ended."""
-    from ebbtide.cli.results import show_logs
+    from ebbtide.cli.results import Wanted, show_logs
 
-    show_logs(name, role=role, pod=pod, tail=tail, follow=follow, as_json=as_json)
+    wanted = Wanted(match=match, level=level)
+    show_logs(name, role=role, pod=pod, tail=tail, wanted=wanted, follow=follow, as_json=as_json)
 
 
 @app.command(epilog="Example: ebbtide cost demo --by actor --by cause --csv")

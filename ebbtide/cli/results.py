@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -22,25 +23,62 @@ from ebbtide.errors import Refused
 _IDS = ("role", "job", "job_uid", "attempt", "pod")
 """What a line's pod says already."""
 _LONGEST = 200
+LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 def show_logs(
-    name: str, *, role: str | None, pod: str | None, tail: int, follow: bool, as_json: bool
+    name: str,
+    *,
+    role: str | None,
+    pod: str | None,
+    tail: int,
+    wanted: Wanted,
+    follow: bool,
+    as_json: bool,
 ) -> None:
     """Lines with the name of their pod."""
     with Client.from_state() as client:
         if follow:
             for line in client.follow_logs(name, role=role, pod=pod, tail=tail):
-                print_json_line(line) if as_json else print(log_line(line), flush=True)
+                if wanted.holds(line.text):
+                    print_json_line(line) if as_json else print(log_line(line), flush=True)
             return
         found = client.logs(name, role=role, pod=pod, tail=tail)
+    lines = [line for line in found.items if wanted.holds(line.text)]
     if as_json:
-        print_json(found)
+        print_json(found.model_copy(update={"items": lines}))
         return
-    if not found.items:
+    if not lines:
         print("no lines")
-    for line in found.items:
+    for line in lines:
         print(log_line(line))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which lines: with this text, and at least of this level. A line without a level is info."""
+
+    match: str = ""
+    level: str = "debug"
+
+    def __post_init__(self) -> None:
+        """Raise Refused for a level that is none."""
+        if self.level not in LEVELS:
+            raise Refused(f"--level must be one of {', '.join(LEVELS)}")
+
+    def holds(self, text: str) -> bool:
+        """Whether the line is wanted."""
+        if self.match not in text:
+            return False
+        return LEVELS.index(_level(text)) >= LEVELS.index(self.level)
+
+
+def _level(text: str) -> str:
+    try:
+        said = json.loads(text)["level"]
+    except (ValueError, TypeError, KeyError):
+        return "info"
+    return said if said in LEVELS else "info"
 
 
 def log_line(line: LogLine) -> str:
