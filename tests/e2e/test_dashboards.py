@@ -47,6 +47,12 @@ class Run:
         filled = filled.replace("$__rate_interval", "10s")
         return self.seen.ever(filled, self.start, self.end)
 
+    def series(self, selector: str) -> list[dict[str, str]]:
+        """Labels of every series that there was during the run."""
+        span: dict[str, str | float] = {"start": self.start, "end": self.end, "match[]": selector}
+        found: list[dict[str, str]] = self.seen.get("series", **span)
+        return found
+
 
 def a_job(material: Material) -> Spec:
     source = {"type": "jsonl", "uri": str(material.prompts)}
@@ -124,24 +130,18 @@ def test_the_cost_is_held_time_times_its_price(run: Run) -> None:
 
 
 def test_every_series_is_one_of_the_catalogue(run: Run) -> None:
-    span = {"start": run.start, "end": run.end, "match[]": '{__name__=~"ebbtide_.+"}'}
     known = {name: metric for metric in METRICS.values() for name in metric.series_names}
     target = {"__name__", "job", "instance", "namespace", "rlhf_job", "role", "pod", "le"}
     unknown = [
         found
-        for found in run.seen.get("series", **span)
+        for found in run.series('{__name__=~"ebbtide_.+"}')
         if set(found) - target - set(known[found["__name__"]].label_names)
     ]
     assert unknown == []
 
 
 def test_a_job_with_64_actors_would_stay_within_its_series(run: Run) -> None:
-    series = [
-        dict(one)
-        for one in run.seen.get(
-            "series", **{"start": run.start, "end": run.end, "match[]": f"{{{OWN}}}"}
-        )
-    ]
+    series = run.series(f"{{{OWN}}}")
     actors = {one["pod"] for one in series if one.get("role") == "decode" and "pod" in one}
     each = sum(one.get("pod") in actors for one in series) / len(actors)
     assert len(series) + (ACTORS - len(actors)) * each <= MOST
@@ -155,5 +155,7 @@ def test_every_rule_is_evaluated_without_an_error(run: Run) -> None:
 
 
 def test_every_target_answers(run: Run) -> None:
-    roles = {labels[-1] for labels in run.seen.now("sum by (role) (max_over_time(up[5m]))")}
+    roles = {
+        labels[0] for labels in run.seen.now('sum by (role) (max_over_time(up{role!=""}[5m]))')
+    }
     assert roles >= {"gateway", "operator"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ebbtide import paths, usage
 from ebbtide.usage import Usage
-from ebbtide.wire import Spent
+from ebbtide.wire import Record, Spent
 from services.gateway.core.tally import StepMark
 from services.gateway.core.windows import Asked, chosen
 from tests.unit.gateway.test_figures import UID, a_report, put
@@ -29,7 +29,7 @@ async def a_job() -> World:
     await put(world, *map(a_report, range(3)))
     held = Usage(UID, "decode", "d-0", "u", "p", 1, 990.0, 1040.0, 1040.0)
     await world.blobs.put(paths.usage(UID, "d-0", "u"), usage.encode(held))
-    busy = [[Spent(n, "decode", "d-0", "busy", 5.0 + n)] for n in range(3)]
+    busy: list[list[Record]] = [[Spent(n, "decode", "d-0", "busy", 5.0 + n)] for n in range(3)]
     await world.put_ledger(UID, *busy)
     return world
 
