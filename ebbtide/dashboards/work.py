@@ -140,7 +140,7 @@ POOL = Board(
             "short",
             "Decoded and waiting, by actor.",
             (f"ebbtide_decode_running_samples{{{JOB}}}", "{{pod}}"),
-            (f"ebbtide_decode_waiting_samples{{{JOB}}} > 0", "{{pod}} waiting"),
+            (f"ebbtide_decode_waiting_samples{{{JOB}}}", "{{pod}} waiting"),
         ),
         panel(
             "Seconds per token",

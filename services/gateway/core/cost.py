@@ -51,7 +51,8 @@ class Line(msgspec.Struct, frozen=True):
 class Account(msgspec.Struct, frozen=True):
     """What was held, and what it was used for.
 
-    Each held second is in one line; `over`: seconds that causes explain beyond what was held.
+    Each held second is in one line. `over`: seconds that causes explain beyond what was held, by
+    which those causes were cut back, for two clocks are never quite alike.
     `held` and `unpriced` in seconds, `known`: cost of what has a price.
     """
 
@@ -88,9 +89,8 @@ def account(
     by_pool = [(pool, s) for pools in held.values() for pool, s in pools.items()]
     for place in sorted({*held, *causes}):
         pools = held.get(place) or {"": 0.0}
-        rest = sum(pools.values()) - sum(causes[place].values())
-        over += max(0.0, -rest)
-        caused = causes[place] | ({UNATTRIBUTED: rest} if rest > _SLACK else {})
+        caused, beyond = _fitted(causes[place], sum(pools.values()))
+        over += beyond
         lines += _lines(place, pools, caused, prices)
     return Account(
         lines=tuple(lines),
@@ -99,6 +99,15 @@ def account(
         unpriced=sum(seconds for pool, seconds in by_pool if pool not in prices),
         known=sum(seconds * prices.get(pool, 0.0) / 3600.0 for pool, seconds in by_pool),
     )
+
+
+def _fitted(causes: Mapping[str, float], held: float) -> tuple[dict[str, float], float]:
+    """Causes that add up to `held`, and by how much they were beyond it."""
+    rest = held - sum(causes.values())
+    if rest < 0:
+        share = held / (held - rest)
+        return {cause: seconds * share for cause, seconds in causes.items() if held}, -rest
+    return {**causes, **({UNATTRIBUTED: rest} if rest > _SLACK else {})}, 0.0
 
 
 def actor_of(usage: Usage) -> str:
