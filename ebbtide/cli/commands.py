@@ -83,13 +83,19 @@ def submit(
     submit_file(file, watch=watch, key=key, as_json=as_json)
 
 
-@app.command(epilog="Example: ebbtide validate job.yaml")
+@app.command(epilog="Example: ebbtide validate job.yaml --estimate")
 @guarded
-def validate(file: File, as_json: AsJson = False) -> None:
+def validate(
+    file: File,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Also say what it would take and cost.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say everything that is wrong with a job file; without a gateway, by the schema alone."""
     from ebbtide.cli.jobs import validate_file
 
-    validate_file(file, as_json=as_json)
+    validate_file(file, estimate=estimate, as_json=as_json)
 
 
 @app.command("list", epilog="Example: ebbtide list --state Running --label team=a")
@@ -138,22 +144,45 @@ def logs(
     ] = None,
     pod: Annotated[str | None, typer.Option(help="Only this pod.")] = None,
     tail: Annotated[int, typer.Option(min=0, max=10_000, help="Last lines of each pod.")] = 200,
+    match: Annotated[
+        str, typer.Option(help="Of these, only lines with this text: a step, a sample's key.")
+    ] = "",
+    level: Annotated[str, typer.Option(help="Of these, only this level and graver.")] = "debug",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the logs of a job's pods, also of pods that have ended."""
-    from ebbtide.cli.results import show_logs
+    from ebbtide.cli.results import Wanted, show_logs
 
-    show_logs(name, role=role, pod=pod, tail=tail, follow=follow, as_json=as_json)
+    wanted = Wanted(match=match, level=level)
+    show_logs(name, role=role, pod=pod, tail=tail, wanted=wanted, follow=follow, as_json=as_json)
 
 
-@app.command(epilog="Example: ebbtide cost demo")
+@app.command(epilog="Example: ebbtide cost demo --by actor --by cause --csv")
 @guarded
-def cost(name: Name, as_json: AsJson = False) -> None:
+def cost(
+    name: Name,
+    *,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="role, actor, pool or cause; repeat for finer [default: role, cause]."),
+    ] = None,
+    first_step: Annotated[int | None, typer.Option(min=0, help="Only from this step on.")] = None,
+    last_step: Annotated[int | None, typer.Option(min=0, help="Only up to this step.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show what a job cost, by role and cause; what no cause explains is `unattributed`."""
-    from ebbtide.cli.results import show_cost
+    from ebbtide.cli.money import show_cost
 
-    show_cost(name, as_json=as_json)
+    show_cost(
+        name,
+        by=by or [],
+        first_step=first_step,
+        last_step=last_step,
+        as_json=as_json,
+        as_csv=as_csv,
+    )
 
 
 @app.command(epilog="Example: ebbtide explain demo 3")
@@ -184,6 +213,18 @@ def samples(
     from ebbtide.cli.results import show_samples
 
     show_samples(name, step=step, purpose=purpose, limit=limit, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide sample demo/3/0/1")
+@guarded
+def sample(
+    key: Annotated[str, typer.Argument(help="JOB/STEP/GROUP/INDEX, as `samples` shows them.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show one sample whole: texts, score parts, advantage, versions, the actors it ran on."""
+    from ebbtide.cli.results import show_sample
+
+    show_sample(key, as_json=as_json)
 
 
 @app.command(epilog="Example: ebbtide checkpoints demo")

@@ -9,17 +9,20 @@ from ebbtide.report.views import sections
 from ebbtide.reports import summarise
 
 
-def render_html(data: ReportData) -> str:
-    """The page."""
-    loader = PackageLoader("ebbtide.report")
-    environment = Environment(
-        loader=loader,
+def environment() -> Environment:
+    """Where templates are, and that all they are given is escaped."""
+    return Environment(
+        loader=PackageLoader("ebbtide.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = environment.get_template("report.html.j2")
+
+
+def render_html(data: ReportData) -> str:
+    """The page."""
+    page = environment().get_template("report.html.j2")
     return page.render(job=data.job, tiles=tiles(data), sections=sections(data))
 
 

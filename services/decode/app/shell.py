@@ -271,7 +271,7 @@ class Shell:
         world, log = self._world, self._process.log
         began = world.clock.now()
         try:
-            await load_policy(
+            size = await load_policy(
                 effect.policy,
                 effect.index,
                 blobs=world.blobs,
@@ -285,7 +285,7 @@ class Shell:
             self.post(LoadFailed(effect.policy, str(error), lasting))
             return
         seconds = world.clock.now() - began
-        self._metrics.loaded(seconds)
+        self._metrics.loaded(seconds, size)
         log.info("policy loaded", policy=effect.policy.n, seconds=round(seconds, 3))
         self.post(PolicyLoaded(effect.policy))
 

@@ -191,6 +191,7 @@ class _Clerk:
         self._sweeping: asyncio.Task[None] | None = None
         assert rank.progress.policy is not None
         self._janitor.published(rank.progress.policy.n)
+        self._metrics.published(rank.progress.policy.n)
         self._desk: Desk = front.open(rank.progress)
         process.spawn(front.serve(process.drain), name="commands")
 

@@ -18,11 +18,15 @@ class Applied(Wire, frozen=True):
 
 
 class Published(Wire, frozen=True, tag="published"):
-    """Rank 0's word to the others: the parameters are published at `index`, in `seconds`."""
+    """Rank 0's word to the others: the parameters are published at `index`, in `seconds`.
+
+    `size`: of all files, bytes.
+    """
 
     policy: PolicyRef
     index: Ref
     seconds: float
+    size: int = 0
 
 
 class Course(Wire, frozen=True):
@@ -81,7 +85,11 @@ class Progress(Wire, frozen=True):
             token=done.token,
             policy=policy,
             index=index,
-            stats=(*done.stats, Stat("publish_seconds", word.seconds)),
+            stats=(
+                *done.stats,
+                Stat("publish_seconds", word.seconds),
+                Stat("publish_bytes", float(word.size)),
+            ),
             seconds=done.seconds + word.seconds,
         )
         return msgspec.structs.replace(

@@ -368,11 +368,11 @@ def test_metrics_tell_what_was_done(run: Any) -> None:
             policy = await job.load("a0", 3)
             await job.submit("a0", *[await job.assign(seq, policy) for seq in range(6)])
             await job.beat("a0", lambda beat: beat.stats.running == 4)
-            assert (actor.value("running"), actor.value("waiting")) == (4, 2)
+            assert (actor.value("running_samples"), actor.value("waiting_samples")) == (4, 2)
             await job.facts(6)
             await job.beat("a0")
-            assert actor.value("ended_total", reason="length") == 6
-            assert (actor.value("tokens_total"), actor.value("outbox")) == (240, 6)
+            assert actor.value("ended_samples_total", reason="length") == 6
+            assert (actor.value("tokens_total"), actor.value("outbox_facts")) == (240, 6)
             assert (actor.value("policy_version"), actor.value("load_seconds_count")) == (3, 1)
 
     run(scenario)
