@@ -76,11 +76,8 @@ class Shell:
     def __init__(self, *, world: World, process: Process) -> None:
         settings = world.settings
         self._world, self._process = world, process
-        limits = Limits(
-            slots=world.slots,
-            orphan=settings.orphan_seconds,
-            sleeps=world.engine.caps.sleeps,
-        )
+        sleeps, orphan = world.engine.caps.sleeps, settings.orphan_seconds
+        limits = Limits(slots=world.slots, orphan=orphan, sleeps=sleeps)
         self._actor = Actor(
             name=settings.pod,
             incarnation=uuid.uuid4().hex,

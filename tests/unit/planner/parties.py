@@ -265,11 +265,6 @@ class ModelActor:
         )
 
 
-def usual_length(key: SampleKey, limit: int) -> int:
-    """Tokens of an answer, unless a test says otherwise; beyond the limit it is cut."""
-    return 1 + (3 * key.group + 5 * key.index + key.step_issued) % limit
-
-
 def _settled(fact: Fact, verdict: str) -> Settled:
     assert not isinstance(fact, ScoreReady)
     key, hand = fact.key, fact.dispatch

@@ -86,7 +86,7 @@ def test_a_pool_that_is_not_the_planners_is_left_alone() -> None:
 
 def test_a_short_update_is_waited_for() -> None:
     world = a_world()
-    run(world, update=3.5)
+    run(world, update=2.0)
     assert 0 not in wishes(world)[:-2], "all were let go between two quick steps"
 
 

@@ -59,14 +59,13 @@ from services.planner.core.lengths import Lengths, make_lengths
 from services.planner.core.migrating import Rule
 from services.planner.core.planner import Planner
 from tests.checker.evidence import Evidence, Settled
-from tests.unit.planner.builders import UID
+from tests.unit.planner.builders import UID, usual_length
 from tests.unit.planner.exports import Exports
 from tests.unit.planner.parties import (
     ModelActor,
     ModelLearner,
     ModelScorer,
     ref_to,
-    usual_length,
 )
 from tests.unit.planner.pool import ModelOperator
 

@@ -43,9 +43,9 @@ def test_without_room_it_is_held_or_let_go() -> None:
 
 def test_what_each_choice_costs() -> None:
     costs = weigh(200.0, Takes(start=8.0, wake=4.0, share=0.5))
-    assert early(8.0) == 11.0
-    assert early(4.0) == 6.0
-    assert costs == {"hold": 200.0, "park": 0.5 * 194.0 + 6.0, "release": 11.0}
+    assert early(8.0) == 10.5
+    assert early(4.0) == 5.5
+    assert costs == {"hold": 200.0, "park": 0.5 * 194.5 + 5.5, "release": 10.5}
 
 
 @given(times, takes, st.booleans())
