@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Measured
-from ebbtide.testing.lengths import Trace, draw
+from services.planner.simulate.lengths import Trace, draw
 from services.planner.core.prediction.blend import Blend
 from services.planner.core.prediction.calibration import Calibration, calibrate
 from services.planner.core.prediction.ewma import Ewma

@@ -16,18 +16,9 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.handouts import Handouts
 from services.planner.core.outlook import Outlook
 from services.planner.core.pen import Pen
-from services.planner.core.planning.pool import Member, release
+from services.planner.core.planning.pool import Member, early, pays_to_let_go, release
 from services.planner.core.rhythm import Rhythm
 from services.planner.core.samples import WAITING, OpenStep
-
-_MARGIN = 1.5
-"""Usual starts that an actor must be idle for, at least, to be let go;"""
-_MARGIN_SECONDS = 2.0
-"""and seconds more."""
-_EARLY = 1.25
-"""Actors are asked for so many usual starts before they are needed,"""
-_EARLY_SECONDS = 1.0
-"""and seconds more."""
 
 
 class Elastic:
@@ -87,7 +78,7 @@ class Elastic:
         start = self._curves.profile().startup_seconds
         if until is None:
             return
-        if until <= _EARLY * start + _EARLY_SECONDS:
+        if until <= early(start):
             self._prewarm()
         else:
             self._let_go(self._handouts.idle(), until, least=0)
@@ -110,8 +101,7 @@ class Elastic:
 
     def _pays(self, until: float | None) -> bool:
         """Whether an actor that is not needed for so long should go."""
-        start = self._curves.profile().startup_seconds
-        return until is not None and until > _MARGIN * start + _MARGIN_SECONDS
+        return pays_to_let_go(until, self._curves.profile().startup_seconds)
 
     def _until_published(self, scored: float | None, learning: float | None) -> float | None:
         learn, score = self._rhythm.of("learn"), self._rhythm.of("score")

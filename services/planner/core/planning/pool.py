@@ -108,6 +108,26 @@ def make_pool(
     )
 
 
+_MARGIN = 1.5
+"""Usual starts that an actor must be idle for, at least, to be let go;"""
+_MARGIN_SECONDS = 2.0
+"""and seconds more."""
+_EARLY = 1.25
+"""Actors are asked for so many usual starts before they are needed,"""
+_EARLY_SECONDS = 1.0
+"""and seconds more."""
+
+
+def pays_to_let_go(until: float | None, start: float) -> bool:
+    """Whether an actor that is not needed for `until` seconds should go; a start takes `start`."""
+    return until is not None and until > _MARGIN * start + _MARGIN_SECONDS
+
+
+def early(start: float) -> float:
+    """Seconds before they are needed at which actors are asked for."""
+    return _EARLY * start + _EARLY_SECONDS
+
+
 def release(members: Sequence[Member], keep: int) -> list[str]:
     """Names to release so that `keep` remain: those first whose going costs least.
 

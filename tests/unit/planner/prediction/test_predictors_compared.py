@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.length_prediction import LIMIT, Outcome, play
-from ebbtide.testing.lengths import Shares, draw
+from services.planner.simulate.lengths import Shares, draw
 from services.planner.core.prediction.blend import Blend
 from services.planner.core.prediction.ewma import Ewma
 
