@@ -30,7 +30,8 @@ class Figures:
 
     decoding: held by actors from the beginning of decoding to its end, starts included; `held` by
     actors in the whole step. decode_dollars, dollars: None where a price is unknown; the first is
-    of `decoding`, the second of all roles in the whole step.
+    of `decoding`, the second of all roles in the whole step. worth: dollars and the value of the
+    step's time; GPU-seconds of all roles where a price is unknown.
     """
 
     step: int
@@ -46,6 +47,7 @@ class Figures:
     others: float
     decode_dollars: float | None
     dollars: float | None
+    worth: float
     tail_seconds: float
     actors: int
     prefill_tokens: float
@@ -78,17 +80,33 @@ class Ledger:
         self, batch: Batch, rollout: Rollout, *, wasted: float, predicted: float | None
     ) -> Figures:
         """`wasted`: tokens that were decoded for nothing."""
-        prefill = self._prefill(batch)
-        decode = rollout.seconds + prefill
+        decode = rollout.seconds
         whole = self._whole(decode)
         total, kept, spans = _Sum(), 0, list[Span]()
         for number, actor in enumerate(rollout.actors):
             left = self._leaves(actor, rollout.seconds)
             kept += left is None
             started = number >= self.kept and self._policy.released != "hold"
-            spans += self._charge(total, number, actor, left, rollout.seconds, whole, started)
+            spans += self._charge(
+                total,
+                number,
+                actor,
+                left=left,
+                end=rollout.seconds,
+                whole=whole,
+                started=started,
+            )
         self.kept = kept
-        return self._figures(batch, rollout, total, decode, whole, wasted, predicted, spans)
+        return self._figures(
+            batch,
+            rollout,
+            total,
+            decode=decode,
+            whole=whole,
+            wasted=wasted,
+            predicted=predicted,
+            spans=spans,
+        )
 
     def _leaves(self, actor: Actor, end: float) -> float | None:
         """When it is let go; None: never."""
@@ -111,10 +129,11 @@ class Ledger:
         total: _Sum,
         number: int,
         actor: Actor,
+        *,
         left: float | None,
         end: float,
         whole: float,
-        started: bool,  # noqa: FBT001
+        started: bool,
     ) -> list[Span]:
         gpus = self._site.gpus(actor.kind)
         stop = end if left is None else min(left, end)
@@ -122,7 +141,9 @@ class Ledger:
         loading = (start.seconds if start.hidden else min(actor.ready, stop)) if started else 0.0
         early = loading if start.hidden else 0.0
         after = whole - end if left is None else 0.0
-        draining = max(stop - actor.machine.last, 0.0) if actor.drained > actor.machine.last else 0.0
+        draining = (
+            max(stop - actor.machine.last, 0.0) if actor.drained > actor.machine.last else 0.0
+        )
         busy = min(actor.machine.busy, stop)
         total.decoding += gpus * (stop + early)
         total.held += gpus * (stop + early + after)
@@ -139,13 +160,6 @@ class Ledger:
             return
         total.decode_dollars += price * decoding
         total.dollars += price * (decoding + after)
-
-    def _prefill(self, batch: Batch) -> float:
-        """Seconds that the first prompt is ahead of decoding where a service computes them."""
-        if self._policy.cache != "service":
-            return 0.0
-        each = self._site.profiles[BASE].recompute_seconds(float(batch.prompt_tokens.mean()))
-        return each + self._site.profiles[BASE].handover_seconds(float(batch.prompt_tokens.mean()))
 
     def _whole(self, decode: float) -> float:
         """Of the step, all phases."""
@@ -186,6 +200,7 @@ class Ledger:
         batch: Batch,
         rollout: Rollout,
         total: _Sum,
+        *,
         decode: float,
         whole: float,
         wasted: float,
@@ -194,7 +209,7 @@ class Ledger:
     ) -> Figures:
         others, money = self._others(whole)
         share = wasted / max(wasted + float(batch.lengths.sum() - batch.done.sum()), 1.0)
-        known = total.priced and money is not None
+        dollars = total.dollars + money if total.priced and money is not None else None
         return Figures(
             step=batch.number,
             decode_seconds=decode,
@@ -208,7 +223,8 @@ class Ledger:
             wasted=total.busy * share,
             others=others,
             decode_dollars=total.decode_dollars if total.priced else None,
-            dollars=total.dollars + money if known and money is not None else None,
+            dollars=dollars,
+            worth=self._worth(dollars, total.held + others, whole),
             tail_seconds=_tail(rollout),
             actors=len(rollout.actors),
             prefill_tokens=self._prefilled(batch, rollout),
@@ -218,18 +234,19 @@ class Ledger:
             spans=tuple(spans),
         )
 
+    def _worth(self, dollars: float | None, gpu_seconds: float, whole: float) -> float:
+        return gpu_seconds if dollars is None else dollars + self._site.hour * whole / 3600.0
+
     def _prefilled(self, batch: Batch, rollout: Rollout) -> float:
         """By the actors, and by the service: each prompt once."""
         by_actors = sum(actor.machine.prefilled for actor in rollout.actors)
-        if self._policy.cache != "service":
+        if not rollout.served:
             return by_actors
         first = np.unique(batch.group, return_index=True)[1]
         return by_actors + float(batch.prompt_tokens[first].sum())
 
 
-def _spans(
-    number: int, actor: Actor, loading: float, stop: float, draining: float
-) -> list[Span]:
+def _spans(number: int, actor: Actor, loading: float, stop: float, draining: float) -> list[Span]:
     last = min(actor.machine.last, stop)
     marks = [
         ("loading", 0.0, loading),

@@ -49,7 +49,7 @@ class Batch:
 
     @property
     def groups(self) -> int:
-        """m."""
+        """M."""
         return int(self.group.max(initial=-1)) + 1
 
 
@@ -105,11 +105,16 @@ def _from_rows(rows: Sequence[Row], lengths: Lengths, work: Work, seed: int) -> 
         np.minimum(uncut, work.limit).astype(np.int32),
         uncut > work.limit,
         np.asarray([rows[i].prompt_tokens for i in picked], np.int32),
-        tuple(
-            f"row-{i}" if len(rows) >= work.prompts else f"draw-{n}" for n, i in enumerate(picked)
-        ),
+        tuple(f"row-{i}-{n}" for n, i in enumerate(picked)),
         ("",) * work.prompts,
     )
+
+
+def blocks_of(trace: Trace, rows: Sequence[Row]) -> list[tuple[int, ...]]:
+    """Blocks of each prompt: those of its row; none where lengths were drawn."""
+    if not rows:
+        return [()] * len(trace.prompt_ids)
+    return [rows[int(name.split("-")[1])].blocks for name in trace.prompt_ids]
 
 
 class Order:

@@ -60,7 +60,7 @@ class Compared(NamedTuple):
         return self.predicted / self.measured - 1.0
 
 
-def seconds(
+def seconds(  # noqa: PLR0917 - the formula has six arguments
     model: str, gpu: str, tensor_parallel: int, batch: Floats, context: Floats, terms: Terms
 ) -> Floats:
     """The formula above; `batch` and `context` broadcast."""

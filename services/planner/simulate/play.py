@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from services.planner.core.migrating import Rule as MoveRule
 from services.planner.core.migrating import Scene, benefit
@@ -18,7 +15,7 @@ from services.planner.simulate.believing import Believer
 from services.planner.simulate.interruptions import Interruptions
 from services.planner.simulate.lengths import Trace
 from services.planner.simulate.policies import Policy
-from services.planner.simulate.rollout import Layout, Lost, Mover, Rollout, Running, World
+from services.planner.simulate.rollout import Cache, Layout, Lost, Mover, Rollout, Running, World
 from services.planner.simulate.seating import Seating
 from services.planner.simulate.site import BASE, Site
 from services.planner.simulate.tailed import Takes, takes_of
@@ -34,6 +31,7 @@ class Case:
     trace: Trace
     order: Order
     seed: int
+    blocks: Sequence[tuple[int, ...]] = ()
 
 
 def play(case: Case, policy: Policy) -> list[Figures]:
@@ -51,7 +49,9 @@ def _steps(case: Case, policy: Policy) -> Iterator[Figures]:
         batch = takes.batch(step)
         layout = seating.lay_out(batch, believer.forecast(batch))
         losses = weather.of(step, layout)
-        rollout = _decoded(case, policy, believer, batch, layout, takes, losses)
+        rollout = _decoded(
+            case, policy, believer, batch=batch, layout=layout, takes=takes, losses=losses
+        )
         wasted = takes.ended(batch, rollout)
         believer.end(batch.number)
         yield ledger.settle(batch, rollout, wasted=wasted, predicted=layout.predicted)
@@ -62,6 +62,7 @@ def _decoded(
     case: Case,
     policy: Policy,
     believer: Believer,
+    *,
     batch: Batch,
     layout: Layout,
     takes: Takes,
@@ -72,7 +73,9 @@ def _decoded(
             batch,
             layout,
             case.site.tables,
-            cache=policy.cache,
+            cache=_cache(case.site, policy, layout),
+            service=case.site.service,
+            tick=case.site.scenario.network.tick,
             pause=case.site.scenario.network.pause,
             hear=hear,
         )
@@ -85,6 +88,13 @@ def _decoded(
     first = world(lambda _: None).run(leaves=leaves)
     until = takes.stop(batch, first)
     return world(lambda samples: believer.hear(batch, samples)).run(leaves=leaves, until=until)
+
+
+def _cache(site: Site, policy: Policy, layout: Layout) -> Cache:
+    """The service is used where it is at least as fast as the actors themselves together."""
+    if policy.cache == "service" and site.held_gpus < len(layout.seats):
+        return "engine"
+    return policy.cache
 
 
 def _mover(
@@ -131,7 +141,9 @@ def _rule(policy: Policy) -> MoveRule:
 def level(scene: Scene) -> list[Move]:
     """Seer's divided rollout without its global pool: the fullest give to the emptiest."""
     loads = {actor.name: len(actor.samples) for actor in scene.actors}
-    mine = {actor.name: list(zip(actor.samples, actor.tokens, strict=True)) for actor in scene.actors}
+    mine = {
+        actor.name: list(zip(actor.samples, actor.tokens, strict=True)) for actor in scene.actors
+    }
     found: list[Move] = []
     while max(loads.values()) - min(loads.values()) > 1:
         source = max(loads, key=lambda name: loads[name])
@@ -142,13 +154,3 @@ def level(scene: Scene) -> list[Move]:
         seconds = scene.profile.move_seconds(float(tokens))
         found.append(Move(sample, source, target, "kv", seconds))
     return found
-
-
-def finite(values: Sequence[float | None]) -> list[float]:
-    """Those that are known."""
-    return [v for v in values if v is not None and math.isfinite(v)]
-
-
-def mean_lengths(batch: Batch) -> float:
-    """Tokens."""
-    return float(np.mean(batch.lengths))

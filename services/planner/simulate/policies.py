@@ -186,6 +186,7 @@ LADDER: Sequence[tuple[str, Policy]] = (
 def named(names: Sequence[str], *, tail: bool, spot: bool) -> list[Policy]:
     """The policies of these names, or all that the scenario has actors for."""
     every = [*POLICIES, *([TAILED] if tail else []), *([SPOTTED] if spot else [])]
+    every = [replace(p, tail=tail, spot=spot) if p.belief == "known" else p for p in every]
     known = {policy.name: policy for policy in every}
     for number, name in enumerate(names):
         if name not in known:

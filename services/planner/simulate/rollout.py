@@ -19,10 +19,10 @@ from services.planner.simulate.machine import Ended, Job, Machine, Table
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.floating[Any]]
 
-TICK = 1.0
-"""Seconds between two looks at what could move, as in the running planner."""
 STAYS = 10.0
-"""Who has moved a sample or got one stays as it is for so long, likewise."""
+"""Who has moved a sample or got one stays as it is for so long, as in the running planner.
+
+Actors of the second type always keep theirs: the rules weigh the speed of the pool's type alone."""
 
 
 class Seat(NamedTuple):
@@ -75,6 +75,7 @@ class Rollout:
     moved_tokens: float = 0.0
     recomputed: float = 0.0
     rest: Floats = field(default_factory=lambda: np.zeros(0))
+    served: bool = False
 
     @property
     def seconds(self) -> float:
@@ -95,6 +96,7 @@ class Running(NamedTuple):
 
 
 Cache = Literal["none", "engine", "service"]
+"""Nothing is shared; every actor computes a prompt once; a service computes it once for all."""
 
 
 class World:
@@ -108,9 +110,14 @@ class World:
         *,
         cache: Cache,
         pause: float,
+        service: float = 0.0,
+        tick: float = 1.0,
         hear: Callable[[Sequence[int]], None],
     ) -> None:
         self._batch, self._pause, self._hear = batch, pause, hear
+        self._tick = tick
+        self._served = cache == "service"
+        self._come = self._prefilled(layout, service if self._served else 0.0)
         self._tables = tables
         self.actors = [
             Actor(s.kind, Machine(tables[s.kind], s.ready), s.ready) for s in layout.seats
@@ -132,9 +139,21 @@ class World:
             seen.add((actor, group))
             computed = done if known else prompt + done
             rest = float(batch.lengths[sample]) - done
-            jobs[actor].append(Job(sample, rest, prompt + done, computed, self.actors[actor].ready))
-        for actor, mine in zip(self.actors, jobs, strict=True):
-            actor.machine.add(mine)
+            ready = max(self.actors[actor].ready, float(self._come[group]))
+            jobs[actor].append(Job(sample, rest, prompt + done, computed, ready))
+        for one, mine in zip(self.actors, jobs, strict=True):
+            one.machine.add(sorted(mine, key=lambda job: job.ready))
+
+    def _prefilled(self, layout: Layout, service: float) -> Floats:
+        """(groups,) when the service has each prompt's KV: one after the other, longest first."""
+        first = np.full(self._batch.groups, len(self._batch))
+        np.minimum.at(first, self._batch.group, layout.rank)
+        tokens = np.zeros(self._batch.groups)
+        tokens[self._batch.group] = self._batch.prompt_tokens
+        order = np.argsort(first, kind="stable")
+        come = np.empty(self._batch.groups)
+        come[order] = np.cumsum(tokens[order]) * service
+        return come
 
     def run(
         self,
@@ -156,7 +175,7 @@ class World:
         return self._outcome(until)
 
     def _next(self, mover: Mover | None, pending: Sequence[Lost], until: float) -> float:
-        tick = self._now + TICK if mover is not None else float("inf")
+        tick = self._now + self._tick if mover is not None else float("inf")
         lost = max(pending[0].at, self._now + 1e-9) if pending else float("inf")
         return min(tick, lost, until)
 
@@ -188,7 +207,7 @@ class World:
             if actor.left is None and not machine.waiting and actor.ready <= self._now:
                 running = tuple(machine.running)
                 tokens = tuple(int(machine.held(s)) for s in running)
-                stays = self._now - actor.touched < STAYS
+                stays = actor.kind != 0 or self._now - actor.touched < STAYS
                 slots = self._tables[actor.kind].slots
                 shown.append(Working(str(number), slots, actor.finished, running, tokens, stays))
                 those.append(actor)
@@ -253,5 +272,12 @@ class World:
             for job in actor.machine.drop_waiting():
                 rest[job.sample] = job.rest
         return Rollout(
-            self.actors, self._ends, stop, self._moves, self._moved, self._recomputed, rest
+            self.actors,
+            self._ends,
+            stop,
+            self._moves,
+            self._moved,
+            self._recomputed,
+            rest,
+            self._served,
         )

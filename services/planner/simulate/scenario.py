@@ -101,6 +101,9 @@ class Network(Model):
     """Between actors."""
 
     gigabytes_per_second: Annotated[float, Field(gt=0, le=10_000)] = 10.0
+    tick: Annotated[float, Field(ge=0.1, le=600)] = Field(
+        1.0, description="Seconds between two looks at what could move."
+    )
     pause: Time = Field(0.05, description="Seconds of a move beside its bytes.")
 
 

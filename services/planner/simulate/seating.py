@@ -17,6 +17,7 @@ from services.planner.core.planning.pool import Pool, make_pool
 from services.planner.core.planning.rollout_time import rollout_time
 from services.planner.core.prediction.forecast import Forecast
 from services.planner.simulate.answers import Batch
+from services.planner.simulate.oracle import FEW, best_partition
 from services.planner.simulate.policies import Policy
 from services.planner.simulate.rollout import Layout, Seat
 from services.planner.simulate.site import BASE, OTHER, Site
@@ -40,6 +41,8 @@ class Seating:
             forecast = forecast.residual(batch.done.astype(np.int32), None)
         if forecast is None or not self._policy.chosen:
             return self._fixed(batch, forecast)
+        if self._policy.belief == "known" and len(batch) <= FEW and not batch.done.any():
+            return self._exact(batch, forecast)
         if self._policy.tail or self._policy.spot:
             return self._two(batch, forecast)
         return self._chosen(batch, forecast)
@@ -64,6 +67,19 @@ class Seating:
                 self._policy.rule, demand, count, time=self._time(batch, forecast)
             ).actor_of
         return self._seated(actor_of, count, batch, forecast)
+
+    def _exact(self, batch: Batch, forecast: Forecast) -> Layout:
+        """Few samples of known lengths: the best of all partitions."""
+        of_time, of_actors = self._terms.weights()
+        actor_of = best_partition(
+            self._site.profiles[BASE],
+            batch,
+            most=self._site.most,
+            slots=self._site.scenario.actors.slots,
+            of_time=of_time,
+            of_actors=of_actors,
+        )
+        return self._seated(actor_of, int(actor_of.max()) + 1, batch, forecast)
 
     def _chosen(self, batch: Batch, forecast: Forecast) -> Layout:
         planned = self._plan(batch, forecast)

@@ -62,16 +62,26 @@ class Site:
         return sum(role.gpus for role in self.scenario.held)
 
     @property
+    def service(self) -> float:
+        """Seconds per token of the prefill service, on the GPUs that are held beside the actors."""
+        return self.profiles[BASE].file.prefill_seconds_per_token / max(self.held_gpus, 1)
+
+    @property
     def held_per_second(self) -> float | None:
         """Dollars of those roles; None where one has no price."""
         prices = [(role.gpus, role.per_gpu_hour) for role in self.scenario.held]
         known = [gpus * price for gpus, price in prices if price is not None]
         return sum(known) / 3600.0 if len(known) == len(prices) else None
 
+    @property
+    def hour(self) -> float:
+        """Dollars that an hour of step time is worth beside the held roles."""
+        given = self.hour_worth
+        return self.scenario.value.hour_worth if given is None else given
+
     def terms(self, policy: Policy) -> Terms:
         """What the policy decides by."""
-        value = self.scenario.value.hour_worth if self.hour_worth is None else self.hour_worth
-        objective = ValueOfTime(value) if policy.weight is None else Lambda(policy.weight)
+        objective = ValueOfTime(self.hour) if policy.weight is None else Lambda(policy.weight)
         actor, held = self.per_second(BASE, policy), self.held_per_second
         return Terms(
             objective=objective,

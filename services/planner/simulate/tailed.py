@@ -50,10 +50,10 @@ class Plain:
     def batch(self, step: int) -> Batch:
         return self._order.batch(step)
 
-    def stop(self, batch: Batch, rollout: Rollout) -> float:
+    def stop(self, batch: Batch, rollout: Rollout) -> float:  # noqa: ARG002 - the protocol's
         raise AssertionError("a plain step ends with its last sample")
 
-    def ended(self, batch: Batch, rollout: Rollout) -> float:
+    def ended(self, batch: Batch, rollout: Rollout) -> float:  # noqa: ARG002 - the protocol's
         return 0.0
 
 
@@ -125,9 +125,7 @@ class Anew:
     def stop(self, batch: Batch, rollout: Rollout) -> float:
         if self._long:
             return float("inf")
-        return _nth_group(
-            batch, rollout, self._work.prompts_per_step, first=self._work.group_size
-        )
+        return _nth_group(batch, rollout, self._work.prompts_per_step, first=self._work.group_size)
 
     def ended(self, batch: Batch, rollout: Rollout) -> float:
         if self._long:

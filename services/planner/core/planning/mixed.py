@@ -82,7 +82,9 @@ def plan_two(
     free = np.zeros(len(caps))
     bulk = _Side(models[0], tables[0], *prefixes_by_cap(backwards(tables[0]), caps, free))
     tail = _Side(models[1], tables[1], *prefixes_by_cap(tables[1], caps, free))
-    cap, cut = _best(bulk, tail, kinds, quota, of_time, demand, caps)
+    cap, cut = _best(
+        bulk, tail, kinds=kinds, quota=quota, of_time=of_time, demand=demand, caps=caps
+    )
     cuts = [
         _cuts(tail, cut, caps[cap], int(tail.counts[cap, cut]), first=True),
         _cuts(bulk, cut, caps[cap], int(bulk.counts[cap, -1 - cut]), first=False),
@@ -109,6 +111,7 @@ def _caps(tables: Sequence[Parts], most: Sequence[int]) -> Floats:
 def _best(
     bulk: _Side,
     tail: _Side,
+    *,
     kinds: Sequence[Kind],
     quota: int,
     of_time: float,
