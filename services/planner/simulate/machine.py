@@ -61,7 +61,10 @@ class Ended(NamedTuple):
 
 
 class Machine:
-    """`now`: its clock; `busy`: seconds in which it decoded; `prefilled`: tokens it computed."""
+    """`now`: its clock; `busy`: seconds in which it decoded; `prefilled`: tokens it computed.
+
+    `last`: until when it had something to decode.
+    """
 
     def __init__(self, table: Table, now: float) -> None:
         self._table, self.now, self.busy, self.prefilled = table, now, 0.0, 0.0
@@ -103,6 +106,7 @@ class Machine:
         self._ends.remove((end, sample))
         heapq.heapify(self._ends)
         self._forget(sample)
+        self.last = max(self.last, self.now)
         return Job(sample, max(end - self._passed, 1.0), held, 0.0, self.now)
 
     def drop_waiting(self) -> list[Job]:

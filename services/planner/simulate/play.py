@@ -47,6 +47,8 @@ def _steps(case: Case, policy: Policy) -> Iterator[Figures]:
     takes = takes_of(policy, case.order, site.scenario.work)
     for step in range(case.order.steps):
         batch = takes.batch(step)
+        if not len(batch):
+            return  # who begins more than is needed may be done early
         layout = seating.lay_out(batch, believer.forecast(batch))
         losses = weather.of(step, layout)
         rollout = _decoded(

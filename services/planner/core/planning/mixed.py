@@ -103,8 +103,8 @@ def _model(kind: Kind, demand: Demand, actor: ActorModel) -> RolloutTime:
 
 
 def _caps(tables: Sequence[Parts], most: Sequence[int]) -> Floats:
-    best = [layered(t, most=n, sums=False).best for t, n in zip(tables, most, strict=True)]
-    times = np.concatenate([one[np.isfinite(one)][1:] for one in best])
+    best = [layered(t, most=n, sums=False).best[1:] for t, n in zip(tables, most, strict=True)]
+    times = np.concatenate([one[np.isfinite(one)] for one in best])
     return np.geomspace(times.min() * (1 + 1e-5), times.max() * (1 + 1e-5), _CAPS)
 
 

@@ -1,0 +1,54 @@
+"""Cold starts that everybody sees: ours against the best static pool in hindsight.
+
+Starts of 10 s and 60 s that cannot be hidden. The static pools are all sizes, held or released
+after each step (then they start again). Judged is the largest ratio of worth: dollars of all roles
+and the value of time (the pool's price), ours over the best of them.
+"""
+
+from __future__ import annotations
+
+from benchmarks.harness import Measured
+from benchmarks.simulated import Setting, Sweep, load, ours, static_counts, sweep
+from services.planner.simulate.policies import STATIC
+from services.planner.simulate.scenario import Start
+from services.planner.simulate.statistics import Estimate
+
+SECONDS = (10.0, 60.0)
+POOLS = (0.25, 1.25)
+"""The learner alone, and the pool's price beside it."""
+WORTH = 3
+
+
+def measure() -> Measured:
+    """Each start and value of time."""
+    rows: list[tuple[object, ...]] = []
+    for seconds in SECONDS:
+        base = load("rlhfless-3b-gsm8k")
+        start = Start(seconds=seconds, hidden=False)
+        actors = base.scenario.actors.model_copy(update={"start": start})
+        inputs = load("rlhfless-3b-gsm8k", actors=actors)
+        for pools in POOLS:
+            static = [
+                Setting(one, pools, setting.count)
+                for setting in static_counts(inputs)
+                for one in (setting.policy, STATIC)
+            ]
+            found = sweep(inputs, [*static, *ours([pools])], seeds=10)
+            best = min(range(len(static)), key=lambda at: found.shares[at, :, WORTH].mean())
+            ratio = _ratio(found, best)
+            chosen = static[best]
+            rows.append((seconds, pools, f"{chosen.policy.name} {chosen.count}", ratio.words()))
+            rows[-1] = (*rows[-1], ratio.mean)
+    return Measured(
+        max(float(row[-1]) for row in rows),  # type: ignore[arg-type]
+        ("start s", "value of time, pools", "best static", "ours over it", ""),
+        rows,
+    )
+
+
+def _ratio(found: Sweep, best: int) -> Estimate:
+    def ratio(seeds: object) -> float:
+        mine, other = found.shares[[-1, best]][:, seeds, WORTH].mean(axis=1)  # type: ignore[index]
+        return float(mine / other)
+
+    return found.interval(ratio)
