@@ -16,7 +16,7 @@ def render_html(data: ReportData) -> str:
     """The page of a job."""
     job = data.job
     began = job.metadata.creation_timestamp[:19]
-    what = f"{job.spec.algorithm.type} on {job.spec.model.uri}"
+    what = f"{job.spec['algorithm']['type']} on {job.spec['model']['uri']}"
     lines = (
         (job.state, f" - {job.message}" if job.message else ""),
         ("", f"{what}, submitted {began}Z, uid {job.metadata.uid}"),

@@ -39,7 +39,7 @@ def test_the_quota_of_gpus_is_kept(quota: int) -> None:
 
 
 def test_the_longest_are_on_the_fast_type() -> None:
-    found = planned(most=1, of_time=20.0)
+    found = planned(most=2, of_time=60.0, dear=8.0)
     fast = np.asarray(found.kinds)[found.actor_of] == 1
     assert fast.any()
     assert FORECAST.mean()[fast].min() >= FORECAST.mean()[~fast].max() * 0.9
