@@ -16,7 +16,14 @@ class Interruptions:
 
     def __init__(self, site: Site, policy: Policy, seed: int) -> None:
         self._spot = site.scenario.spot if policy.spot else None
-        self._seed = seed
+        self._seed, self._most = seed, site.most
+
+    def capacity(self, step: int) -> int | None:
+        """Spot actors that can be had in this step; None: the policy uses none."""
+        if self._spot is None:
+            return None
+        random = np.random.default_rng((self._seed, step, 8))
+        return int(random.binomial(self._most, self._spot.available))
 
     def of(self, step: int, layout: Layout) -> list[Lost]:
         """What is lost in this step, if it lasts that long."""

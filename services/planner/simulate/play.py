@@ -49,7 +49,7 @@ def _steps(case: Case, policy: Policy) -> Iterator[Figures]:
         batch = takes.batch(step)
         if not len(batch):
             return  # who begins more than is needed may be done early
-        layout = seating.lay_out(batch, believer.forecast(batch))
+        layout = seating.lay_out(batch, believer.forecast(batch), weather.capacity(step))
         losses = weather.of(step, layout)
         rollout = _decoded(
             case, policy, believer, batch=batch, layout=layout, takes=takes, losses=losses

@@ -113,7 +113,7 @@ class Spot(Model):
     per_gpu_hour: Price
     interruptions_per_hour: Annotated[float, Field(ge=0, le=1000)] = Field(description="Per actor.")
     notice: Time = 120.0
-    share_available: Share = Field(1.0, description="Of `count`, mean share that can be had.")
+    available: Share = Field(1.0, description="Chance of each of `count` to be had in a step.")
 
 
 class Value(Model):

@@ -33,10 +33,16 @@ class Seating:
     def __init__(self, site: Site, policy: Policy) -> None:
         self._site, self._policy = site, policy
         self._terms = site.terms(policy)
-        self.warm = site.most
+        self.warm = self._capacity = site.most
 
-    def lay_out(self, batch: Batch, forecast: Forecast | None) -> Layout:
-        """Of one step; without a forecast groups are dealt out in turn."""
+    def lay_out(
+        self, batch: Batch, forecast: Forecast | None, capacity: int | None = None
+    ) -> Layout:
+        """Of one step; without a forecast groups are dealt out in turn.
+
+        `capacity`: spot actors that can be had; the second type is there for the rest.
+        """
+        self._capacity = self._site.most if capacity is None else capacity
         if forecast is not None and batch.done.any():
             forecast = forecast.residual(batch.done.astype(np.int32), None)
         if forecast is None or not self._policy.chosen:
@@ -142,7 +148,7 @@ class Seating:
         tail = site.scenario.tail
         most = tail.most if policy.tail and tail is not None else site.most
         kinds = [
-            Type(site.profiles[BASE], site.most, self._weight(BASE), site.gpus(BASE)),
+            Type(site.profiles[BASE], self._capacity, self._weight(BASE), site.gpus(BASE)),
             Type(fast, most, self._weight(OTHER), site.gpus(OTHER)),
         ]
         found = plan_two(
@@ -175,7 +181,7 @@ class Seating:
         )
 
     def _count(self) -> int:
-        count = self._site.most
+        count = max(self._capacity, 1)
         return max(count // 2, 1) if self._policy.shares_gpus == "halves" else count
 
     def _seated(

@@ -117,4 +117,7 @@ def make_site(scenario: Scenario, profile: Profile | None = None) -> Site:
         )
         for kind in kinds[1 if profile else 0 :]
     ]
-    return Site(scenario, (*([profile] if profile else []), *found))
+    every = [*([profile] if profile else []), *found]
+    if scenario.spot is not None and scenario.tail is None:
+        every.append(every[BASE])  # on demand beside spot: the same actors at another price
+    return Site(scenario, tuple(every))

@@ -84,6 +84,13 @@ def test_interrupted_spot_actors_lose_no_sample_but_time() -> None:
     assert mean(play(wild, SPOTTED), "moves") > mean(play(calm, SPOTTED), "moves")
 
 
+def test_steps_without_any_spot_actor_are_played_on_demand() -> None:
+    none = small.case(spot={**small.DOCUMENT["spot"], "available": 0}, tail=None)
+    every = small.case(spot={**small.DOCUMENT["spot"], "interruptionsPerHour": 0}, tail=None)
+    dear, cheap = (play(case, SPOTTED)[1:] for case in (none, every))
+    assert mean(dear, "decode_dollars") > 1.5 * mean(cheap, "decode_dollars")
+
+
 def test_visible_cold_starts_delay_and_hidden_ones_do_not() -> None:
     released = replace(STATIC, released="finish")
     actors = {**small.DOCUMENT["actors"], "start": {"seconds": 30.0, "hidden": False}}
