@@ -8,7 +8,7 @@ and the value of time (the pool's price), ours over the best of them.
 from __future__ import annotations
 
 from benchmarks.harness import Measured
-from benchmarks.simulated import Setting, Sweep, load, ours, static_counts, sweep
+from benchmarks.simulated import Seeds, Setting, Sweep, load, ours, static_counts, sweep
 from services.planner.simulate.policies import STATIC
 from services.planner.simulate.scenario import Start
 from services.planner.simulate.statistics import Estimate
@@ -40,15 +40,15 @@ def measure() -> Measured:
             rows.append((seconds, pools, f"{chosen.policy.name} {chosen.count}", ratio.words()))
             rows[-1] = (*rows[-1], ratio.mean)
     return Measured(
-        max(float(row[-1]) for row in rows),  # type: ignore[arg-type]
+        max(float(row[-1]) for row in rows),
         ("start s", "value of time, pools", "best static", "ours over it", ""),
         rows,
     )
 
 
 def _ratio(found: Sweep, best: int) -> Estimate:
-    def ratio(seeds: object) -> float:
-        mine, other = found.shares[[-1, best]][:, seeds, WORTH].mean(axis=1)  # type: ignore[index]
+    def ratio(seeds: Seeds) -> float:
+        mine, other = found.shares[[-1, best]][:, seeds, WORTH].mean(axis=1)
         return float(mine / other)
 
     return found.interval(ratio)

@@ -1,10 +1,14 @@
 """RLHFless's setting against static actors: cost at equal time, as fronts over the value of time.
 
 Generation alone, as everywhere where static actors are compared: dollars of actors while a step
-decodes, warm starts included. Judged is the worst row: found over its limit.
+decodes, warm starts included. Judged is the worst of the first five rows, over all epochs: found
+over its limit. Below them: without the first epoch, in which no prompt has a history, and the
+oracle's cost.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from benchmarks.harness import Measured
 from benchmarks.simulated import (
@@ -19,11 +23,13 @@ from benchmarks.simulated import (
     tailed,
     worst,
 )
+from services.planner.simulate.policies import POLICIES
 from services.planner.simulate.results import Inputs
 from services.planner.simulate.statistics import Estimate
 
-POOLS = (1.5, 3.0, 6.0, 12.0)
-TAILED = (0.0, 0.5, 1.5, 4.0)
+POOLS = (1.5, 4.0, 10.0, 25.0)
+TAILED = (0.4, 0.8, 1.6, 4.0)
+ORACLE = replace(next(p for p in POLICIES if p.name == "oracle"), tail=True)
 
 
 def measure() -> Measured:
@@ -37,14 +43,30 @@ def measure() -> Measured:
         Claim("256 x 3: of the best static N at 1.03", _of_static(small, 1.03), 0.75),
         Claim("512 x 3: of the best static N at 1.05", _of_static(large, 1.05), 0.85),
     ]
-    rows = [claim.row() for claim in claims]
+    later = [
+        Claim("256 x 3 after the first epoch: at 1.03", _later(small, "ours", 1.03), 0.35),
+        Claim("512 x 3 after the first epoch: at 1.05", _later(large, "ours", 1.05), 0.42),
+        Claim(
+            "256 x 3 after the first epoch, tail: at 0.95", _later(small, "ours-tail", 0.95), 0.30
+        ),
+        Claim("256 x 3, oracle with tail actors: at 0.95", small.at_time(["oracle"], 0.95), 0.30),
+    ]
+    rows = [claim.row() for claim in (*claims, *later)]
     rows += [*_front(small, "256 x 3"), *_front(large, "512 x 3")]
     return Measured(worst(claims), CLAIMS, rows)
 
 
 def _settings(name: str, *, tails: bool) -> tuple[Inputs, list[Setting]]:
     inputs = load(name)
-    return inputs, [*static_counts(inputs), *ours(POOLS), *(tailed(TAILED) if tails else [])]
+    return inputs, [*static_counts(inputs), *ours(POOLS), *(_tails() if tails else [])]
+
+
+def _tails() -> list[Setting]:
+    return [*tailed(TAILED), *[Setting(ORACLE, pools) for pools in TAILED]]
+
+
+def _later(found: Sweep, name: str, time: float) -> Estimate:
+    return found.at_time([name], time, later=True)
 
 
 def _of_static(found: Sweep, time: float) -> Estimate:

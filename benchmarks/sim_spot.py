@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from benchmarks.harness import Measured
-from benchmarks.simulated import Setting, Sweep, load, sweep
+from benchmarks.simulated import Seeds, Setting, Sweep, load, sweep
 from services.planner.simulate.policies import OURS, SPOTTED
 from services.planner.simulate.statistics import Estimate
 
@@ -45,8 +45,8 @@ def measure() -> Measured:
 
 
 def _ratio(found: Sweep, figure: int) -> Estimate:
-    def ratio(seeds: object) -> float:
-        demand, spot = found.shares[:, seeds, figure].mean(axis=1)  # type: ignore[index]
+    def ratio(seeds: Seeds) -> float:
+        demand, spot = found.shares[:, seeds, figure].mean(axis=1)
         return float(spot / demand)
 
     return found.interval(ratio)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.harness import Measured
-from benchmarks.simulated import CLAIMS, Claim, Sweep, load, sweep, tailed, worst
+from benchmarks.simulated import CLAIMS, Claim, Seeds, Sweep, load, sweep, tailed, worst
 from services.planner.simulate.statistics import Estimate
 
 POOLS = (0.5, 2.0, 8.0)
@@ -34,8 +34,8 @@ def measure() -> Measured:
 def _time(found: Sweep) -> Estimate:
     """Of the fastest setting within the cost."""
 
-    def fastest(seeds: object) -> float:
-        points = found.points("ours-tail", seeds)  # type: ignore[arg-type]
+    def fastest(seeds: Seeds) -> float:
+        points = found.points("ours-tail", seeds)
         return min((p.time for p in points if p.cost <= COST), default=float(np.nan))
 
     return found.interval(fastest)

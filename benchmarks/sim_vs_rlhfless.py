@@ -8,7 +8,7 @@ The oracle's front stands beside: what is out of its reach is out of anybody's.
 from __future__ import annotations
 
 from benchmarks.harness import Measured
-from benchmarks.simulated import Setting, Sweep, lambdas, load, ours, sweep
+from benchmarks.simulated import Seeds, Setting, Sweep, lambdas, load, ours, sweep
 from services.planner.simulate.policies import POLICIES
 from services.planner.simulate.statistics import Estimate, cost_at, dominated
 
@@ -51,8 +51,8 @@ def measure() -> Measured:
 def _cheaper(found: Sweep, mine: str, value: float) -> Estimate:
     at = LAMBDAS.index(value)
 
-    def saved(seeds: object) -> float:
-        point = found.points("rlhfless", seeds)[at]  # type: ignore[arg-type]
-        return 1 - cost_at(found.points(mine, seeds), point.time) / point.cost  # type: ignore[arg-type]
+    def saved(seeds: Seeds) -> float:
+        point = found.points("rlhfless", seeds)[at]
+        return 1 - cost_at(found.points(mine, seeds), point.time) / point.cost
 
     return found.interval(saved)

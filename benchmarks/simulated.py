@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.planner.simulate.__main__ import read_inputs
+from services.planner.simulate.accounts import Figures
 from services.planner.simulate.oracle import bound
 from services.planner.simulate.play import play
 from services.planner.simulate.policies import OURS, RLHFLESS, STATIC, TAILED, Policy
@@ -25,6 +26,10 @@ from services.planner.simulate.site import Site
 from services.planner.simulate.statistics import Estimate, Point, cost_at
 
 Floats = npt.NDArray[np.floating[Any]]
+Seeds = npt.NDArray[np.intp] | slice
+
+ALL, LATER = (0, 1), (4, 5)
+"""Figures of a `Sweep`: time and cost, over all steps, and after the first epoch."""
 
 FINAL = 5000
 SEEDS = 20
@@ -45,15 +50,6 @@ class Setting(NamedTuple):
         """The scenario's actors under this setting."""
         valued_site = site if self.pools is None else valued(site, self.pools)
         return valued_site if self.count is None else valued_site.with_count(self.count)
-
-
-class Played(NamedTuple):
-    """Means over steps: seconds of decoding, dollars of actors in it, dollars, worth."""
-
-    time: float
-    cost: float
-    dollars: float
-    worth: float
 
 
 def load(name: str, **changes: Any) -> Inputs:
@@ -86,8 +82,10 @@ def tailed(pools: Sequence[float]) -> list[Setting]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """`shares` (settings, seeds, figures of `Played`): of static's on the same seed.
+    """`shares` (settings, seeds, figures): of static's on the same seed.
 
+    Figures are means over steps: seconds of decoding, dollars of actors in it, dollars of all
+    roles, and these with the value of time; the first two again after the first epoch.
     bounds (seeds,): no policy decodes in less of static's time.
     """
 
@@ -95,35 +93,42 @@ class Sweep:
     shares: Floats
     bounds: Floats
 
-    def points(self, family: str, seeds: npt.NDArray[np.intp] | slice = slice(None)) -> list[Point]:
-        """(time, cost) of each setting of a policy, means over seeds."""
-        rows = [at for at, one in enumerate(self.settings) if one.policy.name == family]
-        means = self.shares[rows][:, seeds].mean(axis=1)
-        return [Point(float(m[0]), float(m[1])) for m in means]
+    def points(
+        self, family: str, seeds: Seeds = slice(None), *, later: bool = False
+    ) -> list[Point]:
+        """(time, cost) of each setting of a policy, means over seeds.
 
-    def at_time(self, families: Sequence[str], time: float) -> Estimate:
+        `later`: of the steps after the first epoch alone.
+        """
+        rows = [at for at, one in enumerate(self.settings) if one.policy.name == family]
+        means = self.shares[rows][:, seeds].mean(axis=1)[:, LATER if later else ALL]
+        return [Point(float(time), float(cost)) for time, cost in means]
+
+    def at_time(self, families: Sequence[str], time: float, *, later: bool = False) -> Estimate:
         """Cost of the front of these policies at this share of static's time; by bootstrap."""
-        return self.interval(lambda seeds: cost_at(self._all(families, seeds), time))
+
+        def cost(seeds: Seeds) -> float:
+            every = [p for family in families for p in self.points(family, seeds, later=later)]
+            return cost_at(every, time)
+
+        return self.interval(cost)
 
     def cheaper(self, mine: str, other: str, time: float) -> Estimate:
         """1 - cost of one over that of the other, both at this time."""
-        return self.interval(
-            lambda seeds: (
-                1
-                - cost_at(self.points(mine, seeds), time) / cost_at(self.points(other, seeds), time)
-            )
-        )
 
-    def interval(self, figure: Callable[[npt.NDArray[np.intp]], float]) -> Estimate:
+        def saved(seeds: Seeds) -> float:
+            costs = [cost_at(self.points(name, seeds), time) for name in (mine, other)]
+            return 1 - costs[0] / costs[1]
+
+        return self.interval(saved)
+
+    def interval(self, figure: Callable[[Seeds], float]) -> Estimate:
         """The figure over all seeds, and 95 % of its values over resampled seeds."""
         n = self.shares.shape[1]
         random = np.random.default_rng(0)
         drawn = [figure(random.integers(0, n, n)) for _ in range(_DRAWS)]
         low, high = np.quantile(drawn, [0.025, 0.975], method="nearest")
         return Estimate(figure(np.arange(n)), float(low), float(high))
-
-    def _all(self, families: Sequence[str], seeds: npt.NDArray[np.intp]) -> list[Point]:
-        return [point for family in families for point in self.points(family, seeds)]
 
 
 def sweep(inputs: Inputs, settings: Sequence[Setting], seeds: int = SEEDS) -> Sweep:
@@ -138,19 +143,23 @@ def sweep(inputs: Inputs, settings: Sequence[Setting], seeds: int = SEEDS) -> Sw
 
 def _seed(inputs: Inputs, settings: Sequence[Setting], seed: int) -> tuple[Floats, float]:
     case = make_case(inputs, seed)
+    static = play(case, STATIC)
+    later = case.order.steps // inputs.scenario.work.epochs
     rows = []
     for one in settings:
         site = one.site(case.site)
-        beside = _played(replace(case, site=replace(case.site, hour_worth=site.hour_worth)), STATIC)
-        rows.append(np.asarray(_played(replace(case, site=site), one.policy)) / beside)
+        mine = play(replace(case, site=site), one.policy)
+        rows.append(_means(mine, site.hour, later) / _means(static, site.hour, later))
     lows = [bound(case.site, batch).seconds for batch in case.order]
-    return np.stack(rows), float(np.mean(lows)) / _played(case, STATIC).time
+    return np.stack(rows), float(np.mean(lows)) / mean(static, "decode_seconds")
 
 
-def _played(case: Any, policy: Policy) -> Played:
-    steps = play(case, policy)
-    names = ("decode_seconds", "decode_dollars", "dollars", "worth")
-    return Played(*(mean(steps, name) for name in names))
+def _means(steps: Sequence[Figures], hour: float, later: int) -> Floats:
+    """The figures of a `Sweep`; an hour of step time is worth so much."""
+    names = ("decode_seconds", "decode_dollars", "dollars")
+    found = [mean(steps, name) for name in names]
+    value = hour * mean(steps, "step_seconds") / 3600.0
+    return np.asarray([*found, found[-1] + value, *(mean(steps[later:], n) for n in names[:2])])
 
 
 class Claim(NamedTuple):

@@ -10,7 +10,7 @@ from ebbtide.errors import Refused
 from ebbtide.reports import StepReport
 from services.planner.core.planning.record import ValueOfTime
 from services.planner.core.steering import straight_profile
-from services.planner.simulate.replay import options_of
+from services.planner.simulate.replay import main, options_of
 from services.planner.simulate.whatif import (
     Option,
     Prices,
@@ -96,3 +96,28 @@ def test_a_job_without_records_and_wrong_options_are_refused() -> None:
         options_of([0], [], [])
     with pytest.raises(Refused, match="lambda"):
         options_of([1], [], [1.5])
+
+
+SPEC = {
+    "model": {"uri": "/m"},
+    "dataset": {"train": {"type": "jsonl", "uri": "/d.jsonl"}},
+    "algorithm": {"type": "grpo", "groupSize": 4},
+    "training": {"totalSteps": 3, "promptsPerStep": 16, "maxResponseTokens": 512},
+    "reward": {"components": [{"type": "exact", "name": "never"}]},
+    "decode": {"engine": "emulated", "replicas": 2},
+}
+
+
+def test_a_run_from_the_api_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [json.loads(report(step).model_dump_json(by_alias=True)) for step in range(3)]
+    asked = {"actors": [1, 4], "hourWorth": [10.0], "weights": [0.7], "json": True}
+    assert main(json.dumps({"spec": SPEC, "steps": steps, "options": asked})) == 0
+    found = json.loads(capsys.readouterr().out)
+    names = [one["name"] for one in found["outcomes"]]
+    assert names == ["1 actors", "4 actors", "value of time 10 $/h", "lambda 0.7"]
+    assert all(one["dollars"] > 0 for one in found["outcomes"])
+
+
+def test_a_run_without_a_record_is_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(json.dumps({"spec": SPEC, "steps": [], "options": {}})) == 2
+    assert "decision record" in capsys.readouterr().err
