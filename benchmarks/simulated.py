@@ -85,7 +85,7 @@ class Sweep:
     """`shares` (settings, seeds, figures): of static's on the same seed.
 
     Figures are means over steps: seconds of decoding, dollars of actors in it, dollars of all
-    roles, and these with the value of time; the first two again after the first epoch.
+    roles, and these with the value of time; then the same four after the first epoch.
     bounds (seeds,): no policy decodes in less of static's time.
     """
 
@@ -156,10 +156,12 @@ def _seed(inputs: Inputs, settings: Sequence[Setting], seed: int) -> tuple[Float
 
 def _means(steps: Sequence[Figures], hour: float, later: int) -> Floats:
     """The figures of a `Sweep`; an hour of step time is worth so much."""
-    names = ("decode_seconds", "decode_dollars", "dollars")
-    found = [mean(steps, name) for name in names]
-    value = hour * mean(steps, "step_seconds") / 3600.0
-    return np.asarray([*found, found[-1] + value, *(mean(steps[later:], n) for n in names[:2])])
+    return np.asarray([*_parts(steps, hour), *_parts(steps[later:], hour)])
+
+
+def _parts(steps: Sequence[Figures], hour: float) -> list[float]:
+    found = [mean(steps, name) for name in ("decode_seconds", "decode_dollars", "dollars")]
+    return [*found, found[-1] + hour * mean(steps, "step_seconds") / 3600.0]
 
 
 class Claim(NamedTuple):
