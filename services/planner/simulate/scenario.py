@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -182,7 +182,3 @@ def _fault(one: object) -> tuple[str, str]:
     assert isinstance(one, dict), "pydantic reports dictionaries"
     pointer = "".join(f"/{part}" for part in one["loc"])
     return pointer or "/", str(one["msg"]).removeprefix("Value error, ")
-
-
-Released = Literal["hold", "stage", "finish", "elastic"]
-"""When a policy lets actors go: never, when all have decoded, when each has, or when it pays."""

@@ -14,7 +14,7 @@ from services.planner.core.planning.laying import ActorModel, lay_out
 from services.planner.core.planning.mixed import Kind as Type
 from services.planner.core.planning.mixed import plan_two
 from services.planner.core.planning.pool import Pool, make_pool
-from services.planner.core.planning.rollout_time import rollout_time
+from services.planner.core.planning.rollout_time import RolloutTime, rollout_time
 from services.planner.core.prediction.forecast import Forecast
 from services.planner.simulate.answers import Batch
 from services.planner.simulate.oracle import FEW, best_partition
@@ -130,7 +130,7 @@ class Seating:
             counts=counts,
         )
 
-    def _time(self, batch: Batch, forecast: Forecast, groups: Ints | None = None) -> Any:
+    def _time(self, batch: Batch, forecast: Forecast, groups: Ints | None = None) -> RolloutTime:
         actor = self.actor(batch)
         demand = from_forecast(forecast, limit=self._site.scenario.work.limit, groups=groups)
         return rollout_time(
