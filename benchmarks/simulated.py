@@ -26,7 +26,7 @@ from services.planner.simulate.site import Site
 from services.planner.simulate.statistics import Estimate, Point, cost_at
 
 Floats = npt.NDArray[np.floating[Any]]
-Seeds = npt.NDArray[np.intp] | slice
+Seeds = npt.NDArray[np.integer[Any]] | slice
 
 ALL, LATER = (0, 1), (4, 5)
 """Figures of a `Sweep`: time and cost, over all steps, and after the first epoch."""
@@ -40,16 +40,16 @@ _DRAWS = 400
 
 
 class Setting(NamedTuple):
-    """A policy with its parameter: `pools`, the value of time; `count`, the size of the pool."""
+    """A policy with its parameter: `pools`, the value of time; `size` of the pool."""
 
     policy: Policy
     pools: float | None = None
-    count: int | None = None
+    size: int | None = None
 
     def site(self, site: Site) -> Site:
         """The scenario's actors under this setting."""
         valued_site = site if self.pools is None else valued(site, self.pools)
-        return valued_site if self.count is None else valued_site.with_count(self.count)
+        return valued_site if self.size is None else valued_site.with_count(self.size)
 
 
 def load(name: str, **changes: Any) -> Inputs:
@@ -62,7 +62,7 @@ def static_counts(inputs: Inputs) -> list[Setting]:
     """Every size of a static pool that releases on finish (a selection where there are many)."""
     most = inputs.scenario.actors.count
     step = max(most // 16, 1)
-    return [Setting(RELEASE, count=n) for n in range(step, most + 1, step)]
+    return [Setting(RELEASE, size=n) for n in range(step, most + 1, step)]
 
 
 def lambdas(values: Sequence[float] = LAMBDAS) -> list[Setting]:

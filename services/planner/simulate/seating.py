@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from services.planner.core.planning.actor_count import Plan, plan
 from services.planner.core.planning.assignment import assign, round_robin
-from services.planner.core.planning.demand import from_forecast, from_lengths
+from services.planner.core.planning.demand import Demand, from_forecast, from_lengths
 from services.planner.core.planning.laying import ActorModel, lay_out
 from services.planner.core.planning.mixed import Kind as Type
 from services.planner.core.planning.mixed import plan_two
@@ -65,12 +65,12 @@ class Seating:
         if forecast is None or self._policy.rule == "round-robin":
             flat = from_lengths(np.ones(len(batch)), groups=batch.group)
             return self._seated(round_robin(flat, count).actor_of, count, batch, None)
-        demand = from_forecast(forecast, groups=batch.group)
+        demand = from_forecast(forecast, limit=self._site.scenario.work.limit, groups=batch.group)
         if self._policy.rule == "longest-fifth":
             actor_of = longest_fifth(forecast, batch, count)
         else:
             actor_of = assign(
-                self._policy.rule, demand, count, time=self._time(batch, forecast)
+                self._policy.rule, demand, count, time=self._time(batch, demand)
             ).actor_of
         return self._seated(actor_of, count, batch, forecast)
 
@@ -123,16 +123,15 @@ class Seating:
         demand = from_forecast(forecast, limit=self._site.scenario.work.limit, groups=groups)
         return plan(
             demand=demand,
-            time=self._time(batch, forecast, groups=groups),
+            time=self._time(batch, demand),
             pool=pool,
             terms=self._terms,
             kinds=(rule,),
             counts=counts,
         )
 
-    def _time(self, batch: Batch, forecast: Forecast, groups: Ints | None = None) -> RolloutTime:
+    def _time(self, batch: Batch, demand: Demand) -> RolloutTime:
         actor = self.actor(batch)
-        demand = from_forecast(forecast, limit=self._site.scenario.work.limit, groups=groups)
         return rollout_time(
             actor.profile,
             demand,

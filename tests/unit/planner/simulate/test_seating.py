@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
+import pytest
 
 from services.planner.core.prediction.forecast import log_normal
 from services.planner.simulate.policies import POLICIES, RLHFLESS, SPOTTED, STATIC
@@ -33,6 +37,16 @@ def test_streamrl_has_the_longest_fifth_apart() -> None:
     longest = set(np.argsort(-batch.lengths, kind="stable")[: len(batch) // 5].tolist())
     apart = set(actor_of[sorted(longest)].tolist())
     assert apart.isdisjoint(actor_of[[n for n in range(len(batch)) if n not in longest]].tolist())
+
+
+@pytest.mark.parametrize("rule", ["top-k", "unequal", "lpt", "equal-count"])
+def test_wide_forecasts_are_seated_by_every_rule(rule: Any) -> None:
+    case = small.case(work=WORK)
+    batch = case.order.batch(0)
+    wide = log_normal(np.log(batch.lengths.astype(float)), np.full(len(batch), 1.5), 2048)
+    policy = replace(STATIC, rule=rule)
+    found = Seating(case.site, policy).lay_out(batch, wide)
+    assert set(found.actor_of.tolist()) == set(range(len(found.seats)))
 
 
 def test_without_a_forecast_groups_are_dealt_out_whole() -> None:
