@@ -39,13 +39,14 @@ def test_streamrl_has_the_longest_fifth_apart() -> None:
     assert apart.isdisjoint(actor_of[[n for n in range(len(batch)) if n not in longest]].tolist())
 
 
-@pytest.mark.parametrize("rule", ["top-k", "unequal", "lpt", "equal-count"])
-def test_wide_forecasts_are_seated_by_every_rule(rule: Any) -> None:
-    case = small.case(work=WORK)
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("rule", ["top-k", "lpt", "equal-count"])
+def test_forecasts_of_points_are_seated_by_every_rule(rule: Any, seed: int) -> None:
+    case = small.case(seed, work={**WORK, "prompts": 256, "promptsPerStep": 256})
     batch = case.order.batch(0)
-    wide = log_normal(np.log(batch.lengths.astype(float)), np.full(len(batch), 1.5), 2048)
-    policy = replace(STATIC, rule=rule)
-    found = Seating(case.site, policy).lay_out(batch, wide)
+    lengths = case.trace.lengths[1, batch.prompts].mean(axis=1)
+    points = log_normal(np.log(lengths), np.zeros(len(batch)), 2048)
+    found = Seating(case.site, replace(STATIC, rule=rule)).lay_out(batch, points)
     assert set(found.actor_of.tolist()) == set(range(len(found.seats)))
 
 
