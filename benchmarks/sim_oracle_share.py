@@ -16,7 +16,7 @@ from services.planner.simulate.results import ORACLE, Inputs, Results
 from services.planner.simulate.site import make_site
 
 VALUES = (0.0, 1.0)
-SEEDS = 4
+SEEDS = 3
 NAMES = ("static", "static-release", "rlhfless", "tailsieve", "ours", ORACLE)
 
 

@@ -20,7 +20,7 @@ WANTED = {
 }
 LAMBDAS = (0.3, 0.7, 0.9)
 POOLS = (0.0, 0.25, 0.75, 2.0)
-SEEDS = 8
+SEEDS = 5
 ORACLE = next(policy for policy in POLICIES if policy.name == "oracle")
 
 
