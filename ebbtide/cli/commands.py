@@ -200,6 +200,65 @@ def explain(
     show_decision(name, step=step, as_json=as_json)
 
 
+@app.command(epilog="Example: ebbtide simulate deploy/scenarios/spot.yaml --out runs/spot")
+@guarded
+def simulate(
+    file: Annotated[Path, typer.Argument(help="Scenario file, YAML or JSON.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for report.html and report.json.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Instead of the scenario's.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 2,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="No fronts and no savings by cause.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate rollout policies side by side on a scenario: time, cost, pictures."""
+    from ebbtide.cli.simulate import simulate_file
+
+    simulate_file(file, out=out, seeds=seeds, workers=workers, quick=quick, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide whatif demo --actors 1 --actors 4 --hour-worth 20")
+@guarded
+def whatif(
+    name: Name,
+    *,
+    actors: Annotated[
+        list[int] | None, typer.Option(min=1, help="So many actors; may be repeated.")
+    ] = None,
+    actor_price: Annotated[
+        float | None, typer.Option(min=0, help="Of an actor an hour [default: as recorded].")
+    ] = None,
+    held_price: Annotated[
+        float | None, typer.Option(min=0, help="Of all other roles an hour, likewise.")
+    ] = None,
+    hour_worth: Annotated[
+        list[float] | None, typer.Option(min=0, help="Value of time; may be repeated.")
+    ] = None,
+    weight: Annotated[
+        list[float] | None, typer.Option("--lambda", help="RLHFless's weight of time, 0..1.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a job's recorded steps with other actor counts, prices or objectives."""
+    from ebbtide.cli.simulate import what_if
+
+    options = {
+        "actors": actors or [],
+        "actorPrice": actor_price,
+        "heldPrice": held_price,
+        "hourWorth": hour_worth or [],
+        "weights": weight or [],
+        "json": as_json,
+    }
+    what_if(name, options)
+
+
 @app.command(epilog="Example: ebbtide samples demo --step 3 --purpose eval --limit 5")
 @guarded
 def samples(

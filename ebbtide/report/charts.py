@@ -119,12 +119,12 @@ def stacked_areas(axes: Axes, edges: Sequence[float], layers: Sequence[Series]) 
     return _svg(axes, body)
 
 
-def bars(axes: Axes, rows: Sequence[Bar]) -> str:
-    """Horizontal bars of parts, on one scale from 0."""
+def bars(axes: Axes, rows: Sequence[Bar], *, left: float = 92) -> str:
+    """Horizontal bars of parts, on one scale from 0, which lies at `left`."""
     height = 34 * len(rows) + 44
     longest = max((sum(value for _, _, value in row.parts) for row in rows), default=1.0)
     marks = ticks(0.0, longest or 1.0)
-    x = Scale(0.0, marks[-1], 92, WIDTH - 110)
+    x = Scale(0.0, marks[-1], left, WIDTH - 110)
     body = _ruler(axes, x, marks, height)
     for number, row in enumerate(rows):
         body += _row(row, 10 + 34 * number, x)
@@ -187,9 +187,8 @@ def scatter(axes: Axes, dots: Sequence[tuple[float, float, str]]) -> str:
 
 
 def _row(row: Bar, top: float, x: Scale) -> list[str]:
-    found = [
-        f'<text class="tick" x="84" y="{top + 16}" text-anchor="end">{escape(row.name)}</text>'
-    ]
+    place = f'x="{x.start - 8:g}" y="{top + 16}"'
+    found = [f'<text class="tick" {place} text-anchor="end">{escape(row.name)}</text>']
     at = 0.0
     for name, css, value in row.parts:
         if value > 0:

@@ -76,3 +76,8 @@ def _parked(until: float, takes: Takes) -> float:
 def worth(seconds: float) -> float:
     """So long an actor must not be needed, at least, for something that takes `seconds` to pay."""
     return _MARGIN * seconds + _MARGIN_SECONDS
+
+
+def pays_to_let_go(until: float | None, start: float) -> bool:
+    """Whether an actor that is not needed for `until` seconds should go; None: nobody knows."""
+    return until is not None and until > worth(start)
