@@ -64,6 +64,7 @@ def test_a_value_gains_nothing_by_moving_further_than_the_clip(
     assert float(value_losses(torch.tensor([value]), target, clip)) == pytest.approx(loss)
 
 
+WARMING = {"warmup_steps": 1, "learning_rate": 1e-2}
 PPO = {"type": "ppo", "critic": {"learning_rate": 1e-2, "value_clip": None}}
 
 
@@ -76,7 +77,7 @@ def test_the_critic_learns_what_answers_are_worth(gang: Gang, model: Path) -> No
 
 
 def test_while_the_critic_warms_up_the_policy_stays(gang: Gang, model: Path) -> None:
-    parts = Parts(gang, model, algorithm={"type": "ppo", "critic": {"warmup_steps": 1}})
+    parts = Parts(gang, model, algorithm={"type": "ppo", "critic": WARMING})
     assert parts.learner.critic is not None
     policy, critic = parts.parameters(), parameters_of(parts.learner.critic.module)
     parts.learner.learn(lay(samples(12)))
