@@ -11,12 +11,11 @@ learner has nothing to compute.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ablation.runs import SECONDS, Setting
+from benchmarks.ablation.runs import SECONDS, Setting, write_prompts
 from benchmarks.ablation.variants import Variant
 
 ACTORS, PROMPTS, GROUP, LIMIT, PROMPT_TOKENS = 16, 256, 3, 1024, 100
@@ -42,7 +41,7 @@ PRICES = [
 
 def setting(folder: Path) -> Setting:
     """`folder` holds the model, and gets the prompts."""
-    prompts = _prompts(folder / "emulated.jsonl")
+    prompts = write_prompts(folder / "emulated.jsonl", PROMPTS, tokens=PROMPT_TOKENS)
     return Setting(
         "emulated", lambda v: spec(folder / "model", prompts, v), STEPS, WARMUP, SIDE_BY_SIDE
     )
@@ -75,11 +74,3 @@ def spec(folder: Path, prompts: Path, variant: Variant) -> Mapping[str, Any]:
         "prices": PRICES,
         "checkpoint": {"everySteps": 1000},
     }
-
-
-def _prompts(path: Path) -> Path:
-    """The tokenizer has one token per character."""
-    texts = [f"count to {n} ".ljust(PROMPT_TOKENS, "x") for n in range(PROMPTS)]
-    rows = [{"prompt": text, "answer": "no such answer"} for text in texts]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path

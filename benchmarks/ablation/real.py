@@ -7,12 +7,11 @@ each has a GPU of its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ablation.runs import SECONDS, Setting
+from benchmarks.ablation.runs import SECONDS, Setting, write_prompts
 from benchmarks.ablation.variants import Variant
 
 ACTORS, PROMPTS, GROUP, LIMIT, PROMPT_TOKENS = 4, 16, 4, 256, 64
@@ -25,7 +24,7 @@ PRICES = [
 
 def setting(folder: Path) -> Setting:
     """`folder` holds the model, and gets the prompts. One job at a time: they really compute."""
-    prompts = _prompts(folder / "real.jsonl")
+    prompts = write_prompts(folder / "real.jsonl", PROMPTS, tokens=PROMPT_TOKENS)
     return Setting("real", lambda v: spec(folder / "model", prompts, v), STEPS, WARMUP, 1)
 
 
@@ -54,10 +53,3 @@ def spec(folder: Path, prompts: Path, variant: Variant) -> Mapping[str, Any]:
         "prices": PRICES,
         "checkpoint": {"everySteps": 1000},
     }
-
-
-def _prompts(path: Path) -> Path:
-    texts = [f"count to {n} ".ljust(PROMPT_TOKENS, "x") for n in range(PROMPTS)]
-    rows = [{"prompt": text, "answer": "no such answer"} for text in texts]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path

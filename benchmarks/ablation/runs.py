@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.ablation.figures import Outcome, step_of
@@ -62,3 +64,11 @@ def _run(stack: Stack, setting: Setting, number: int, variant: Variant) -> Outco
     told = f"{found.seconds:.2f} s a step, {found.actor_seconds:.1f} actor-seconds"
     print(f"{setting.part}: {variant.name}: {told}", file=sys.stderr, flush=True)
     return found
+
+
+def write_prompts(path: Path, count: int, *, tokens: int) -> Path:
+    """Different prompts of so many tokens, for a tokenizer with one token per character."""
+    texts = [f"count to {n} ".ljust(tokens, "x") for n in range(count)]
+    rows = [{"prompt": text, "answer": "no such answer"} for text in texts]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path

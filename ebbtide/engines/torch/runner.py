@@ -97,9 +97,7 @@ class Runner:
 
     def trace(self) -> None:
         """Record a decode step, once the model has weights; does nothing where that is not safe."""
-        nought, kv = np.zeros((1, 1), dtype=np.int64), KvRows(1, 1)
-        self.forward(kv, nought[0], nought, nought, window=1)
-        self._step = traced_step(self.model, kv) if self._sliding is None else None
+        self._step = traced_step(self.model, self._one_row()) if self._sliding is None else None
 
     def step(self, kv: KvRows, tokens: Ints, positions: Ints, window: int, noise: Noise) -> Drawn:
         """Compute `tokens` (n,) at `positions` (n,) of the first n rows, and draw what follows."""
@@ -146,9 +144,13 @@ class Runner:
 
     def geometry(self) -> Geometry | None:
         """What this model's keys are, found by computing one; None if its layers differ."""
+        return self._one_row().geometry
+
+    def _one_row(self) -> KvRows:
+        """Keys and values of a single position."""
         nought, kv = np.zeros((1, 1), dtype=np.int64), KvRows(1, 1)
         self.forward(kv, nought[0], nought, nought, window=1)
-        return kv.geometry
+        return kv
 
     def wait(self) -> None:
         """Until the device has done what it was given."""
