@@ -14,7 +14,8 @@ help: ## list the targets
 
 setup: .venv/.ready ## install everything into .venv, from the lock file
 
-.venv/.ready: pyproject.toml uv.lock
+.venv/.ready: pyproject.toml uv.lock deploy/prometheus/install.sh
+	@deploy/prometheus/install.sh
 	@command -v $(UV) >/dev/null || python3 -m pip install --quiet --user --root-user-action=ignore uv
 	@PATH="$$HOME/.local/bin:$$PATH" uv sync --locked --all-extras --group dev
 	@touch $@

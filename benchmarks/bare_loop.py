@@ -44,7 +44,9 @@ from ebbtide.wire import (
     decode,
     unpack_ints,
 )
-from services.learner.core.samples import MicroBatch, Weighting, pad, sample_of
+from services.learner.core.samples import MicroBatch, Weighting, sample_of
+from services.learner.core.sharing import Rows
+from services.learner.engine.policy import tree_mask
 
 NOWHERE = PromptRef(Ref("", "", 0), 0)
 
@@ -103,6 +105,9 @@ class BareLoop:
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._model = model.train(False)
+        self._served.load_state_dict(model.state_dict())
+        self._runner = Runner(self._served)
+        self._runner.trace()
         self._adamw = torch.optim.AdamW(
             self._model.parameters(),
             lr=spec.training.learning_rate,
@@ -112,6 +117,7 @@ class BareLoop:
         assert spec.reward is not None
         self._scorers = tuple(scorer(component) for component in spec.reward.components)
         self._training = spec.training
+        self._rows = Rows(hidden=model.config.hidden_size, share=spec.learner.share_prompts)
 
     def step(self, work: Work) -> None:
         """One whole step of the job."""
@@ -127,7 +133,7 @@ class BareLoop:
         self._served.load_state_dict(self._model.state_dict())
         policy = PolicyRef(0, 0, "bare")
         decoder = Replay(
-            Runner(self._served),
+            self._runner,
             self._storage,
             policy=policy,
             limits=self._limits,
@@ -146,7 +152,7 @@ class BareLoop:
         weighting = Weighting("token-mean", whole.tokens, whole.sequences, limit=1)
         for rows in micro_batches(whole):
             samples = [sample_of(r, by_key[r.key], whole.base, weighting) for r in rows]
-            loss = _loss(self._model, pad(samples), self._training.temperature)
+            loss = _loss(self._model, self._rows.of(samples), self._training.temperature)
             loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.max_grad_norm)
         self._adamw.step()
@@ -179,7 +185,12 @@ def _sample(rollout: Rollout, policy: PolicyRef, width: int) -> Sample:
 
 def _loss(model: Any, batch: MicroBatch, temperature: float) -> torch.Tensor:
     """GRPO with one update a batch: the ratio is 1, its gradient is the policy gradient's."""
-    hidden = model.model(input_ids=torch.from_numpy(batch.tokens), use_cache=False)[0]
+    read: dict[str, Any] = {}
+    if batch.branch is not None and batch.trunk is not None:
+        assert batch.positions is not None, "what has branches has positions"
+        mask = tree_mask(torch.from_numpy(batch.branch), torch.from_numpy(batch.trunk))
+        read = {"attention_mask": mask, "position_ids": torch.from_numpy(batch.positions)}
+    hidden = model.model(input_ids=torch.from_numpy(batch.tokens), use_cache=False, **read)[0]
     picked = hidden.reshape(-1, hidden.shape[-1])[torch.from_numpy(batch.where)]
     logprobs = torch.log_softmax(model.lm_head(picked).float() / temperature, dim=-1)
     chosen = logprobs.gather(1, torch.from_numpy(batch.targets)[:, None])[:, 0]

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from benchmarks.harness import Measured
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS = (0, 1, 2)
 DRIFT, DISAGREEMENT, SECONDS = 0.05, 0.1, 360.0
-COLUMNS = ("run", "first", "last", "gain", "plain", "lost", "doubled", "seconds")
+COLUMNS = ("run", "first", "last", "gain", "plain", "lost", "doubled", "moved", "actors", "seconds")
 
 
 def measure() -> Measured:
@@ -42,9 +43,11 @@ def _run(name: str, seed: int, cache: str, *options: str) -> dict[str, Any]:
     out = ROOT / "runs" / f"bench-{name.replace(' ', '-')}"
     command = ["-m", "ebbtide.demo", "--seed", str(seed), "--out", str(out), *options]
     environment = {**os.environ, "XDG_CACHE_HOME": cache}
+    began = time.monotonic()
     subprocess.run(
         [sys.executable, *command], check=True, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL
     )
+    seconds = time.monotonic() - began
     report = json.loads((out / "report.json").read_text())
     first, last = report["eval_reward_first"], report["eval_reward_last"]
     return {
@@ -55,7 +58,9 @@ def _run(name: str, seed: int, cache: str, *options: str) -> dict[str, Any]:
         "plain": _from_outside(out),
         "lost": report["samples_lost"],
         "doubled": report["samples_doubled"],
-        "seconds": report["seconds"],
+        "moved": report["migrations"],
+        "actors": f"{report['actors_min']}-{report['actors_max']}",
+        "seconds": seconds,
     }
 
 

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Measured
-from ebbtide.testing.lengths import Trace, draw
 from services.planner.core.prediction.blend import Blend
 from services.planner.core.prediction.calibration import Calibration, calibrate
 from services.planner.core.prediction.ewma import Ewma
 from services.planner.core.prediction.forecast import Forecast
 from services.planner.core.prediction.predictor import Observation, Predictor, Queries
+from services.planner.simulate.lengths import Trace, draw
 
 SEEDS, EPOCHS, PROMPTS, SAMPLES, PER_STEP, LIMIT = range(5), 4, 1024, 8, 128, 16384
 

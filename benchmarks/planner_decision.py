@@ -15,11 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.harness import Measured
+from ebbtide.profiles import ProfileFile
 from services.planner.core.planning.actor_count import Plan, plan
 from services.planner.core.planning.demand import from_forecast
 from services.planner.core.planning.objective import Terms
 from services.planner.core.planning.pool import make_pool
-from services.planner.core.planning.profile import Profile, ProfileFile, make_profile
+from services.planner.core.planning.profile import Profile, make_profile
 from services.planner.core.planning.record import ValueOfTime
 from services.planner.core.planning.rollout_time import rollout_time
 from services.planner.core.prediction.forecast import Forecast, log_normal

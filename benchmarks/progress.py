@@ -11,7 +11,15 @@ import psutil
 
 from ebbtide import ledger, paths
 from ebbtide.reports import StepReport
-from ebbtide.wire import Abandoned, Committed, Scored, StepOpened
+from ebbtide.wire import Abandoned, Committed, Dispatched, Scored, StepOpened
+
+
+@dataclass(frozen=True)
+class HandOn:
+    """A sample that one actor had went on with another."""
+
+    source: str
+    target: str
 
 
 class Progress:
@@ -23,6 +31,14 @@ class Progress:
         self._next = 0
         self._committed = 0
         self._waiting: set[tuple[int, int]] = set()
+        self._holders: dict[tuple[int, int], str] = {}
+        self._hand_on: HandOn | None = None
+
+    def new_hand_on(self) -> HandOn | None:
+        """The newest since the last call."""
+        self._refresh()
+        found, self._hand_on = self._hand_on, None
+        return found
 
     @property
     def pending(self) -> int:
@@ -40,7 +56,13 @@ class Progress:
         while (file := self._folder / paths.segment(self._uid, self._next)).exists():
             for record in ledger.decode_segment(file.read_bytes()).records:
                 match record:
+                    case Dispatched(key, _, actor):
+                        before = self._holders.get((key.group, key.index), actor)
+                        self._holders[key.group, key.index] = actor
+                        if before != actor:
+                            self._hand_on = HandOn(before, actor)
                     case StepOpened(plan):
+                        self._holders = {}
                         self._waiting = {(g.group, i) for g in plan.groups for i in range(g.size)}
                     case Scored(key) | Abandoned(key):
                         self._waiting.discard((key.group, key.index))

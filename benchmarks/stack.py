@@ -86,6 +86,15 @@ class Stack:
         async with open_cluster(self.state / "cluster.sqlite", clock=SystemClock()) as cluster:
             await cluster.patch_status("Pod", pod.namespace, pod.name, status)
 
+    def release(self, job: str, actor: str, *, replicas: int) -> None:
+        """Wish for `replicas` actors in the job's pool beside `actor`, which is to go."""
+        asyncio.run(self._wish(job, {"replicas": replicas, "release": [actor]}))
+
+    async def _wish(self, job: str, wanted: Mapping[str, object]) -> None:
+        async with open_cluster(self.state / "cluster.sqlite", clock=SystemClock()) as cluster:
+            [pool] = [p for p in (await cluster.list("DecodePool"))[0] if p.metadata.name == job]
+            await cluster.patch("DecodePool", pool.metadata.namespace, job, {"spec": wanted})
+
     def submit(self, name: str, spec: Mapping[str, Any]) -> Job:
         """Create the job over REST."""
         document = {

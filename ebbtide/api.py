@@ -97,12 +97,35 @@ class Remark(ApiModel):
     detail: str
 
 
+class RoleMemory(ApiModel):
+    """Memory of one member of a role."""
+
+    role: str
+    members: int = Field(description="Such members.")
+    parts: dict[str, int] = Field(description="Bytes by what holds them.")
+    total: int = Field(description="Bytes.")
+
+
+class Estimate(ApiModel):
+    """What a job would take; null: not known."""
+
+    members: dict[str, int] = Field(description="Processes by role, actors as at the start.")
+    currency: str
+    cost_per_hour: float | None = Field(None, description="Of all members; null: no price.")
+    seconds: float | None = Field(None, description="All steps, start-up left out.")
+    cost: float | None = None
+    basis: str = Field(description="Where the time comes from.")
+    parameters: int | None = Field(None, description="null: the model's files are not seen here.")
+    memory: list[RoleMemory] = Field(default_factory=list)
+
+
 class Validation(ApiModel):
     """Answer to a dry run of a valid job."""
 
     valid: Literal[True] = True
     name: str = Field(description="Name that the job would get.")
     warnings: list[Remark] = Field(default_factory=list)
+    estimate: Estimate | None = Field(None, description="Where it was asked for.")
 
 
 class Event(ApiModel):
@@ -155,13 +178,31 @@ class StepDecision(ApiModel):
     migration: MigrationReport | None = Field(None, description="Unset: nothing was to move.")
 
 
-class CostPart(ApiModel):
-    """Seconds and money of one role (and one cause)."""
+class ScrapeTarget(ApiModel):
+    """What Prometheus can scrape, and the labels that its series get."""
 
-    role: str
-    cause: str
+    targets: list[str] = Field(description="host:port.")
+    labels: dict[str, str]
+
+
+class CostPart(ApiModel):
+    """Seconds and money of one group; what it was not grouped by is empty."""
+
+    role: str = ""
+    actor: str = Field("", description="Pod, or rank of a learner.")
+    pool: str = ""
+    cause: str = ""
     seconds: float
     cost: float | None = Field(None, description="null: the price is not known.")
+
+
+class CostWindow(ApiModel):
+    """Whole steps, and the time from the commit before them to the last one's."""
+
+    first_step: int
+    last_step: int
+    start: float | None = Field(None, description="Unix seconds; null: the job's start.")
+    end: float = Field(description="Unix seconds.")
 
 
 class CostReport(ApiModel):
@@ -181,6 +222,13 @@ class CostReport(ApiModel):
     by_role: dict[str, float | None]
     by_cause: dict[str, float | None]
     parts: list[CostPart]
+    window: CostWindow | None = Field(None, description="null: all of the job.")
+    steps: int = Field(0, description="Committed steps in it.")
+    per_step: float | None = Field(None, description="null: not known, or no step yet.")
+    per_thousand_tokens: float | None = Field(None, description="Accepted response tokens.")
+    per_reward_point: float | None = Field(
+        None, description="Reward gained; null: not known, or nothing was gained."
+    )
 
 
 class Checkpoint(ApiModel):
@@ -248,6 +296,24 @@ class Sample(ApiModel):
     versions: list[VersionSpan]
     actor: str
     dispatch: str = Field(description="attempt.epoch.sequence")
+
+
+class HandOut(ApiModel):
+    """One time that a sample was given to an actor."""
+
+    dispatch: str = Field(description="attempt.epoch.sequence")
+    actor: str
+    version: int = Field(description="Policy that it was to be drawn from.")
+    counts: bool = Field(description="Its answer is the one that was accepted.")
+
+
+class SampleWhole(Sample):
+    """All that is known of one sample."""
+
+    prompt_tokens: list[int]
+    tokens: list[int]
+    logprobs: list[float] = Field(description="Of each token, as the engine drew it.")
+    hand_outs: list[HandOut] = Field(description="In order; one that moved has several.")
 
 
 class SampleList(ApiModel):

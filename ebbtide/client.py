@@ -35,11 +35,13 @@ from ebbtide.api import (
     Metrics,
     ProblemDocument,
     SampleList,
+    SampleWhole,
     StepDecision,
     Validation,
 )
 from ebbtide.errors import EbbtideError, Temporary
 from ebbtide.locating import locate
+from ebbtide.sse import parse_stream
 
 T = TypeVar("T", bound=ApiModel)
 
@@ -138,11 +140,20 @@ class Client:
         return self._post("/v1/jobs", Job, headers=headers, content=_body(document))
 
     def validate(
-        self, document: Mapping[str, Any] | bytes, *, media_type: str = JSON
+        self,
+        document: Mapping[str, Any] | bytes,
+        *,
+        media_type: str = JSON,
+        estimate: bool = False,
     ) -> Validation:
-        """Dry run; raises ApiError with every fault in `problem.errors`."""
+        """Dry run; raises ApiError with every fault in `problem.errors`.
+
+        With `estimate`: also what the job would take and cost.
+        """
         headers = {"Content-Type": media_type}
-        return self._post("/v1/jobs:validate", Validation, headers=headers, content=_body(document))
+        more = {"params": {"estimate": "true"}} if estimate else {}
+        path = "/v1/jobs:validate"
+        return self._post(path, Validation, headers=headers, content=_body(document), **more)
 
     def jobs(
         self, *, states: Sequence[str] = (), labels: Mapping[str, str] | None = None
@@ -231,9 +242,20 @@ class Client:
         """How a committed step was laid out, and why; ApiError (404) for one that is not."""
         return self._get(f"/v1/jobs/{name}/steps/{step}/decision", StepDecision)
 
-    def cost(self, name: str) -> CostReport:
-        """Held time and money by role and cause."""
-        return self._get(f"/v1/jobs/{name}/cost", CostReport)
+    def cost(
+        self,
+        name: str,
+        *,
+        by: Sequence[str] = (),
+        first_step: int | None = None,
+        last_step: int | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> CostReport:
+        """Held time and money in groups (role, actor, pool, cause), of all or of some steps."""
+        steps = {"firstStep": first_step, "lastStep": last_step}
+        query = {"by": list(by) or None, "since": since, "until": until, **steps}
+        return self._get(f"/v1/jobs/{name}/cost", CostReport, query)
 
     def checkpoints(self, name: str) -> CheckpointList:
         """Committed checkpoints, newest first."""
@@ -251,6 +273,11 @@ class Client:
         """One page of a step's samples; without `step`, of the last one."""
         query = {"step": step, "purpose": purpose, "after": after, "limit": limit}
         return self._get(f"/v1/jobs/{name}/samples", SampleList, query)
+
+    def sample(self, name: str, *, step: int, group: int, index: int, turn: int = 0) -> SampleWhole:
+        """One accepted sample whole; ApiError (404) for one that is not."""
+        path = f"/v1/jobs/{name}/samples/{step}/{group}/{index}"
+        return self._get(path, SampleWhole, {"turn": turn})
 
     # --- transport ----------------------------------------------------------------------------
 
@@ -324,19 +351,6 @@ class Client:
                     else _api_error(response)
                 )
             yield from parse_stream(response.iter_lines())
-
-
-def parse_stream(lines: Iterator[str]) -> Iterator[tuple[str, str, str]]:
-    """(event, data, id) of each server-sent event; comments are heartbeats and are dropped."""
-    fields: dict[str, str] = {}
-    for line in lines:
-        if line:
-            name, _, value = line.partition(":")
-            if name:
-                fields[name] = value.removeprefix(" ")
-        elif fields:
-            yield fields.get("event", "message"), fields.get("data", ""), fields.get("id", "")
-            fields = {}
 
 
 def _body(document: Mapping[str, Any] | bytes) -> bytes:

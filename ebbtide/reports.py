@@ -14,8 +14,8 @@ from pydantic import Field
 
 from ebbtide.spec.base import Model
 
-CAUSES = ("busy", "loading", "idle", "draining", "wasted", "startup")
-Cause = Literal["busy", "loading", "idle", "draining", "wasted", "startup"]
+CAUSES = ("busy", "loading", "idle", "parked", "draining", "wasted", "startup")
+Cause = Literal["busy", "loading", "idle", "parked", "draining", "wasted", "startup"]
 
 
 class PhaseSeconds(Model):
@@ -102,6 +102,8 @@ class PrefillCounts(Model):
     saved_by_dedup: int = Field(
         0, description="imported - in_service: what caches of the actors alone would not save."
     )
+    actor_seconds: float = Field(0.0, ge=0, description="Spent on prompts by the actors' engines.")
+    service_seconds: float = Field(0.0, ge=0, description="Spent on them by the service's.")
 
 
 class Interval(Model):
@@ -212,7 +214,11 @@ class DecisionReport(Model):
     maximum: int = Field(0, ge=0)
     serving: int = Field(0, ge=0, description="Actors that were there.")
     loading: int = Field(0, ge=0, description="Actors that were coming.")
+    parked: int = Field(0, ge=0, description="Actors that slept.")
+    wake_seconds: float = Field(0.0, ge=0, description="What waking one was thought to take.")
     digest: str = Field("", description="Of the predicted demand.")
+    prefill: str = Field("", description="service or colocated, with prefill.mode auto.")
+    prefill_reason: str = Field("", description="Why, in words.")
     candidates: tuple[CandidateReport, ...] = ()
     predicted_decode_seconds: float | None = None
     realised_decode_seconds: float = 0.0
@@ -309,7 +315,11 @@ class JobReport(Model):
     eval_reward_last: float | None = Field(None, description="Of the last evaluated policy.")
     seconds: float = Field(ge=0)
     response_tokens: int = Field(ge=0)
+    actors_min: int = Field(0, ge=0, description="Decode actors held while samples were decoded,")
+    actors_max: int = Field(0, ge=0, description="at the fewest and at the most.")
     migrations: int = Field(0, ge=0, description="Samples that moved while they ran.")
+    prefill_tokens_computed: int = Field(0, ge=0, description="Prompt tokens, by all engines.")
+    prefill_tokens_saved: int = Field(0, description="By caches of the actors and by dedup.")
     cost: float | None = Field(None, ge=0, description="Unset if any price is unknown.")
     currency: str = "USD"
     phases: PhaseSeconds = Field(default_factory=lambda: PhaseSeconds())
@@ -322,6 +332,7 @@ def summarise(steps: Sequence[StepReport]) -> JobReport:
     totals = [s.cost.total for s in steps]
     known = [total for total in totals if total is not None]
     samples = [s.samples for s in steps]
+    held = [count for step in steps for count in _held(step)]
     return JobReport(
         steps=len(steps),
         samples_expected=sum(s.expected for s in samples),
@@ -336,7 +347,11 @@ def summarise(steps: Sequence[StepReport]) -> JobReport:
         eval_reward_last=evals[-1] if evals else None,
         seconds=sum(s.seconds for s in steps),
         response_tokens=sum(s.tokens.response for s in steps),
+        actors_min=min(held, default=0),
+        actors_max=max(held, default=0),
         migrations=sum(s.migration.moved for s in steps if s.migration),
+        prefill_tokens_computed=sum(s.prefill.computed for s in steps),
+        prefill_tokens_saved=sum(s.prefill.needed - s.prefill.computed for s in steps),
         cost=sum(known) if len(known) == len(totals) else None,
         currency=steps[-1].cost.currency if steps else "USD",
         phases=_phases([s.phases for s in steps]),
@@ -350,3 +365,16 @@ def _ended(samples: SampleCounts) -> int:
 def _phases(phases: Sequence[PhaseSeconds]) -> PhaseSeconds:
     names = PhaseSeconds.model_fields
     return PhaseSeconds(**{name: sum(getattr(p, name) for p in phases) for name in names})
+
+
+def _held(step: StepReport) -> list[int]:
+    """How many actors were held at each moment of the decode phase at which that changes."""
+    begin, end = step.phases.sync, step.phases.sync + step.phases.decode
+    spans = [
+        (part.start, part.end)
+        for actor in step.actors
+        for part in actor.intervals
+        if part.end > begin and part.start < end and part.cause != "parked"
+    ]
+    moments = {begin, *(at for span in spans for at in span if begin < at < end)}
+    return [sum(start <= at < until for start, until in spans) for at in moments] if spans else []

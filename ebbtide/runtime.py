@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from ebbtide.errors import EbbtideError, Fenced, Permanent, Refused, Temporary
@@ -90,7 +91,8 @@ class _Overran(Exception):
 def run(body: Body, *, settings: ProcessSettings, registry: CollectorRegistry, log: Log) -> int:
     """Run `body` to its end; returns the exit code. One log line says why it ended."""
     try:
-        asyncio.run(_supervise(body, settings=settings, registry=registry, log=log))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_supervise(body, settings=settings, registry=registry, log=log))
     except BaseException as error:  # noqa: BLE001 - the one place that turns errors into codes
         return _explain(error, log)
     log.info("process ended")

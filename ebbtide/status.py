@@ -1,7 +1,7 @@
 """The planner's part of a job's status; the operator writes everything else (pure).
 
-The planner merges `Progress`, `PolicyStatus` and `CostStatus` (camelCase) into `status.progress`,
-`status.policy` and `status.cost`, at most once a second, and at once for an outcome. An outcome is
+The planner merges `Progress`, `PolicyStatus`, `CostStatus` and `PrefillStatus` (camelCase) into
+`status.progress`, `policy`, `cost` and `prefill`, at most once a second, and at once for an outcome. An outcome is
 what ends a job: the operator sees it and the planner's exit, and makes the terminal condition. A
 planner that exits without an outcome has failed or drained, whatever its exit code.
 """
@@ -44,6 +44,13 @@ class PolicyStatus(msgspec.Struct, frozen=True, rename="camel"):
     digest: str = ""
     attempt: int = 0
     path: str = ""
+
+
+class PrefillStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """With `prefill.mode: auto`: whether the operator is to keep a prefill service, and why."""
+
+    wanted: bool = False
+    reason: str = ""
 
 
 class CostStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +27,31 @@ OURSELVES = 1e-5
 
 
 def measure() -> Measured:
-    """Return the largest relative difference from TRL; NaN if a check on the check failed."""
+    """GRPO in TRL's aggregations, with and without KL."""
+    return compare(cases())
+
+
+def compare(wanted: Sequence[Case]) -> Measured:
+    """Return the largest relative difference from TRL; NaN if a check on the check failed.
+
+    The first two cases are also those of the checks: a planted error, and two ranks.
+    """
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         gang = join(0, 1, f"file://{folder}/alone", device="cpu", timeout=60)
         try:
-            return _measure(gang, folder)
+            return _measure(gang, folder, wanted)
         finally:
             gang.leave()
 
 
-def _measure(gang: Gang, folder: Path) -> Measured:
-    data = _prepare(gang, folder)
+def _measure(gang: Gang, folder: Path, wanted: Sequence[Case]) -> Measured:
+    data = _prepare(gang, folder, wanted)
     trl.run(Path(__file__).with_name("trl_side.py"), folder, timeout=900)
     rows: list[list[object]] = []
     worst = 0.0
-    for case in cases():
+    for case in wanted:
         theirs = np.load(folder / f"trl-{case.name}.npz")
         for limit in LIMITS:
             ours = our_side.compute(gang, folder, data, case, limit=limit)
@@ -51,7 +59,7 @@ def _measure(gang: Gang, folder: Path) -> Measured:
             worst = max(worst, loss, gradient)
             where = "one batch" if limit == our_side.WHOLE else f"micro-batches of {limit}"
             rows.append([case.name, where, float(theirs["loss"]), loss, gradient])
-    checks = [_planted(gang, folder, data), _two_ranks(gang, folder, data)]
+    checks = [_planted(gang, folder, data, wanted[0]), _two_ranks(gang, folder, data, wanted[1])]
     good = all(ok for _, ok in checks)
     columns = ("case", "ours", "loss of TRL", "loss differs", "gradient differs")
     rows += [row for row, _ in checks]
@@ -74,13 +82,13 @@ def differences(ours: Result, theirs: Result) -> tuple[float, float]:
     return loss, max(whole, *(off[n] / size[n] for n in names if size[n] > 1e-3 * total))
 
 
-def _prepare(gang: Gang, folder: Path) -> dict[str, NDArray[Any]]:
+def _prepare(gang: Gang, folder: Path, wanted: Sequence[Case]) -> dict[str, NDArray[Any]]:
     """Write models, cases and rollouts; raise unless both clip sides are active."""
     save_models(folder)
-    save_cases(folder)
+    save_cases(folder, wanted)
     save_rollouts(folder)
     draft = dict(np.load(folder / "rollouts.npz"))
-    current = our_side.logprobs(gang, folder, draft, cases()[0])
+    current = our_side.logprobs(gang, folder, draft, wanted[0])
     save_rollouts(folder, current)
     data = dict(np.load(folder / "rollouts.npz"))
     ratio = np.exp(current - data["old_per_token_logps"])[data["completion_mask"] == 1]
@@ -90,8 +98,7 @@ def _prepare(gang: Gang, folder: Path) -> dict[str, NDArray[Any]]:
     return data
 
 
-def _planted(gang: Gang, folder: Path, data: Any) -> tuple[list[object], bool]:
-    case = cases()[0]
+def _planted(gang: Gang, folder: Path, data: Any, case: Case) -> tuple[list[object], bool]:
     wrong = our_side.compute(gang, folder, data, case, limit=our_side.WHOLE, shift=-1)
     theirs = np.load(folder / f"trl-{case.name}.npz")
     loss, gradient = differences(wrong, theirs)
@@ -100,8 +107,7 @@ def _planted(gang: Gang, folder: Path, data: Any) -> tuple[list[object], bool]:
     return [case.name, word, float(theirs["loss"]), loss, gradient], noticed
 
 
-def _two_ranks(gang: Gang, folder: Path, data: Any) -> tuple[list[object], bool]:
-    case = cases()[1]
+def _two_ranks(gang: Gang, folder: Path, data: Any, case: Case) -> tuple[list[object], bool]:
     context = mp.get_context("spawn")
     answers = context.Queue()
     ranks = [

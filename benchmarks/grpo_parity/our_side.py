@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 
 from benchmarks.grpo_parity.rollouts import LIMIT, ROWS, Case
 from ebbtide.rl.batching import partition
-from ebbtide.spec import GrpoSpec, ScheduleSpec, TrainingSpec
+from ebbtide.spec import ScheduleSpec, TrainingSpec
 from services.learner.core.samples import MicroBatch, Sample, Weighting, pad
 from services.learner.core.schedules import Schedule
 from services.learner.engine.gang import Gang
-from services.learner.engine.grpo import Grpo
 from services.learner.engine.optimiser import Optimiser
 from services.learner.engine.policy import load_policy
+from services.learner.engine.policy_gradient import PolicyGradient
 
 Arrays = Mapping[str, NDArray[Any]]
 WHOLE = 1_000_000
 
 
-def samples(data: Arrays, aggregation: str, *, shift: int = 0) -> list[Sample]:
+def samples(data: Arrays, case: Case, *, shift: int = 0) -> list[Sample]:
     """The rows without padding. `shift` plants a mask that is off by so many tokens."""
-    mask = data["completion_mask"] * data["tool_mask"]
+    aggregation = case.spec.aggregation
+    mask = data["completion_mask"] * (data["tool_mask"] if case.holes else 1)
     weighting = Weighting(aggregation, int(mask.sum()), ROWS, LIMIT)
     found = []
     for i in range(ROWS):
@@ -50,9 +51,9 @@ def compute(
     gang: Gang, folder: Path, data: Arrays, case: Case, *, limit: int, shift: int = 0
 ) -> dict[str, NDArray[Any]]:
     """Loss and full gradients of one case in micro-batches of at most `limit` padded tokens."""
-    grpo, module = _grpo(gang, folder, case)
-    batches = _batches(samples(data, case.aggregation, shift=shift), gang, limit)
-    loss = grpo.gradient(batches, [torch.from_numpy(batch.rollout) for batch in batches])
+    learner, module = _learner(gang, folder, case)
+    batches = _batches(samples(data, case, shift=shift), gang, limit)
+    loss = learner.gradient(batches, [torch.from_numpy(batch.rollout) for batch in batches])
     gradients = {
         name: p.grad.full_tensor().numpy()  # type: ignore[attr-defined] # a DTensor
         for name, p in module.named_parameters()
@@ -65,7 +66,7 @@ def logprobs(gang: Gang, folder: Path, data: Arrays, case: Case) -> NDArray[np.f
     """The policy's log-probabilities of all completion tokens, shape (ROWS, LIMIT)."""
     policy = load_policy(folder / "policy", gang, mixed_precision=False)
     whole = {**data, "tool_mask": np.ones_like(data["tool_mask"])}
-    batch = pad(samples(whole, case.aggregation))
+    batch = pad(samples(whole, case))
     arrays = (torch.from_numpy(a) for a in (batch.tokens, batch.where, batch.targets))
     scored = policy.score(*arrays, temperature=case.temperature).logprobs.detach().numpy()
     found = np.full((ROWS, LIMIT), -4.0, np.float32)
@@ -79,23 +80,18 @@ def _batches(rows: list[Sample], gang: Gang, limit: int) -> list[MicroBatch]:
     return [pad([s for s, at in placed if at == (gang.rank, j)]) for j in range(count)]
 
 
-def _grpo(gang: Gang, folder: Path, case: Case) -> tuple[Grpo, torch.nn.Module]:
+def _learner(gang: Gang, folder: Path, case: Case) -> tuple[PolicyGradient, torch.nn.Module]:
+    algorithm = case.spec
     training = TrainingSpec(total_steps=1, temperature=case.temperature)
     policy = load_policy(folder / "policy", gang, mixed_precision=False)
     frozen = load_policy(folder / "reference", gang, mixed_precision=False, frozen=True)
     schedule = Schedule(ScheduleSpec(), training.learning_rate, 1)
-    grpo = Grpo(
+    learner = PolicyGradient(
         gang=gang,
         policy=policy,
-        reference=frozen if case.beta else None,
+        reference=frozen if algorithm.kl_coefficient else None,
         optimiser=Optimiser(policy.module, training, schedule, gang=gang),
-        algorithm=GrpoSpec(
-            type="grpo",
-            clip_low=case.clip_low,
-            clip_high=case.clip_high,
-            kl_coefficient=case.beta,
-            aggregation=case.aggregation,  # type: ignore[arg-type] # checked by pydantic
-        ),
+        algorithm=algorithm,
         training=training,
     )
-    return grpo, policy.module
+    return learner, policy.module

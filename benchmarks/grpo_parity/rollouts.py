@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ebbtide.rl.advantages import group_advantages
+from ebbtide.spec import Algorithm, PolicyGradientSpec
 
 ROWS, GROUP, PROMPT, LIMIT, VOCABULARY = 24, 6, 9, 31, 101
 AGGREGATIONS = {"token-mean": "dapo", "sequence-mean": "grpo", "dr-grpo": "dr_grpo"}
@@ -19,23 +23,48 @@ AGGREGATIONS = {"token-mean": "dapo", "sequence-mean": "grpo", "dr-grpo": "dr_gr
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison. `loss_type` is TRL's word for `aggregation`."""
+    """One comparison: `algorithm` in a job's words, `theirs` in those of TRL's `trainer`.
+
+    `holes`: the mask leaves out tokens within answers, which not every trainer can.
+    """
 
     name: str
-    aggregation: str
-    loss_type: str
-    beta: float
-    clip_low: float = 0.2
-    clip_high: float = 0.28
+    algorithm: dict[str, Any]
+    theirs: dict[str, Any]
+    trainer: str = "grpo"
+    holes: bool = True
     temperature: float = 0.9
     group_size: int = GROUP
     limit: int = LIMIT
+
+    @property
+    def spec(self) -> PolicyGradientSpec:
+        """The algorithm, checked."""
+        found = TypeAdapter[Any](Algorithm).validate_python(self.algorithm)
+        assert isinstance(found, PolicyGradientSpec)
+        return found
 
 
 def cases() -> list[Case]:
     """Every aggregation that TRL has too, with and without KL."""
     return [
-        Case(f"{ours}{'+kl' if beta else ''}", ours, theirs, beta)
+        Case(
+            f"{ours}{'+kl' if beta else ''}",
+            {
+                "type": "grpo",
+                "aggregation": ours,
+                "kl_coefficient": beta,
+                "clip_low": 0.2,
+                "clip_high": 0.28,
+            },
+            {
+                "loss_type": theirs,
+                "beta": beta,
+                "epsilon": 0.2,
+                "epsilon_high": 0.28,
+                "use_bias_correction_kl": True,
+            },
+        )
         for ours, theirs in AGGREGATIONS.items()
         for beta in (0.0, 0.07)
     ]
@@ -87,6 +116,6 @@ def save_rollouts(folder: Path, current: NDArray[np.float32] | None = None) -> N
     )
 
 
-def save_cases(folder: Path) -> None:
+def save_cases(folder: Path, wanted: Sequence[Case]) -> None:
     """Write cases.json."""
-    (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases()]))
+    (folder / "cases.json").write_text(json.dumps([asdict(case) for case in wanted]))

@@ -1,4 +1,4 @@
-"""Loss and gradient by TRL's GRPOTrainer; run by the interpreter of TRL's own environment.
+"""Loss and gradient by TRL's GRPOTrainer or RLOOTrainer; run by the interpreter of TRL's own environment.
 
 Knows nothing of ebbtide. Reads `rollouts.npz` and `cases.json` from the folder given, writes
 one `trl-<case>.npz` per case (loss, and gradients by name).
@@ -18,7 +18,7 @@ from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 
 def main(folder: Path) -> None:
@@ -33,8 +33,13 @@ def compute(folder: Path, data: Any, case: dict[str, Any]) -> dict[str, np.ndarr
     """One case: the loss as `_compute_loss` gives it, and its gradient."""
     trainer = make_trainer(folder, case, rows=len(data["advantages"]))
     inputs = {name: torch.from_numpy(data[name]) for name in data.files}
-    inputs["num_items_in_batch"] = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
-    inputs["ref_per_token_logps"] = reference(trainer, folder, inputs)
+    if not case["holes"]:
+        del inputs["tool_mask"]
+    mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+    inputs["num_items_in_batch"] = mask.sum()
+    inputs["old_logps"] = (inputs["old_per_token_logps"] * mask).sum(1)
+    if case["theirs"].get("beta"):
+        inputs["ref_per_token_logps"] = reference(trainer, folder, inputs)
     model = trainer.model.train()
     loss = trainer._compute_loss(model, inputs)
     loss.backward()
@@ -42,7 +47,7 @@ def compute(folder: Path, data: Any, case: dict[str, Any]) -> dict[str, np.ndarr
     return {"loss": loss.detach().numpy(), **gradients}
 
 
-def reference(trainer: GRPOTrainer, folder: Path, inputs: dict[str, Any]) -> torch.Tensor:
+def reference(trainer: Any, folder: Path, inputs: dict[str, Any]) -> torch.Tensor:
     """TRL's own scoring, with the reference's weights put into the patched model for a moment."""
     model = trainer.model
     kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -59,33 +64,31 @@ def reference(trainer: GRPOTrainer, folder: Path, inputs: dict[str, Any]) -> tor
     return scored
 
 
-def make_trainer(folder: Path, case: dict[str, Any], rows: int) -> GRPOTrainer:
+def make_trainer(folder: Path, case: dict[str, Any], rows: int) -> GRPOTrainer | RLOOTrainer:
     """A trainer with every option that matters stated."""
-    config = GRPOConfig(
-        output_dir=str(folder / "trl"),
-        use_cpu=True,
-        bf16=False,
-        report_to=[],
-        per_device_train_batch_size=rows,
-        gradient_accumulation_steps=1,
-        steps_per_generation=1,
-        num_generations=case["group_size"],
-        max_completion_length=case["limit"],
-        temperature=case["temperature"],
-        loss_type=case["loss_type"],
-        beta=case["beta"],
-        epsilon=case["clip_low"],
-        epsilon_high=case["clip_high"],
-        importance_sampling_level="token",
-        num_iterations=1,
-        use_bias_correction_kl=True,
-        scale_rewards="none",
-        mask_truncated_completions=False,
-        disable_dropout=True,
-        gradient_checkpointing=False,
-    )
+    options: dict[str, Any] = {
+        "output_dir": str(folder / "trl"),
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": [],
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": 1,
+        "steps_per_generation": 1,
+        "num_generations": case["group_size"],
+        "max_completion_length": case["limit"],
+        "temperature": case["temperature"],
+        "num_iterations": 1,
+        "mask_truncated_completions": False,
+        "disable_dropout": True,
+        "gradient_checkpointing": False,
+    }
+    if case["trainer"] == "rloo":
+        config, kind = RLOOConfig(**options, **case["theirs"]), RLOOTrainer
+    else:
+        level = {"importance_sampling_level": "token", **case["theirs"]}
+        config, kind = GRPOConfig(**options, **level, scale_rewards="none"), GRPOTrainer
     policy = AutoModelForCausalLM.from_pretrained(folder / "policy", dtype=torch.float32)
-    trainer = GRPOTrainer(
+    trainer = kind(
         model=policy,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=config,

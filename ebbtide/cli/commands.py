@@ -83,13 +83,19 @@ def submit(
     submit_file(file, watch=watch, key=key, as_json=as_json)
 
 
-@app.command(epilog="Example: ebbtide validate job.yaml")
+@app.command(epilog="Example: ebbtide validate job.yaml --estimate")
 @guarded
-def validate(file: File, as_json: AsJson = False) -> None:
+def validate(
+    file: File,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Also say what it would take and cost.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say everything that is wrong with a job file; without a gateway, by the schema alone."""
     from ebbtide.cli.jobs import validate_file
 
-    validate_file(file, as_json=as_json)
+    validate_file(file, estimate=estimate, as_json=as_json)
 
 
 @app.command("list", epilog="Example: ebbtide list --state Running --label team=a")
@@ -138,22 +144,45 @@ def logs(
     ] = None,
     pod: Annotated[str | None, typer.Option(help="Only this pod.")] = None,
     tail: Annotated[int, typer.Option(min=0, max=10_000, help="Last lines of each pod.")] = 200,
+    match: Annotated[
+        str, typer.Option(help="Of these, only lines with this text: a step, a sample's key.")
+    ] = "",
+    level: Annotated[str, typer.Option(help="Of these, only this level and graver.")] = "debug",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the logs of a job's pods, also of pods that have ended."""
-    from ebbtide.cli.results import show_logs
+    from ebbtide.cli.results import Wanted, show_logs
 
-    show_logs(name, role=role, pod=pod, tail=tail, follow=follow, as_json=as_json)
+    wanted = Wanted(match=match, level=level)
+    show_logs(name, role=role, pod=pod, tail=tail, wanted=wanted, follow=follow, as_json=as_json)
 
 
-@app.command(epilog="Example: ebbtide cost demo")
+@app.command(epilog="Example: ebbtide cost demo --by actor --by cause --csv")
 @guarded
-def cost(name: Name, as_json: AsJson = False) -> None:
+def cost(
+    name: Name,
+    *,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="role, actor, pool or cause; repeat for finer [default: role, cause]."),
+    ] = None,
+    first_step: Annotated[int | None, typer.Option(min=0, help="Only from this step on.")] = None,
+    last_step: Annotated[int | None, typer.Option(min=0, help="Only up to this step.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show what a job cost, by role and cause; what no cause explains is `unattributed`."""
-    from ebbtide.cli.results import show_cost
+    from ebbtide.cli.money import show_cost
 
-    show_cost(name, as_json=as_json)
+    show_cost(
+        name,
+        by=by or [],
+        first_step=first_step,
+        last_step=last_step,
+        as_json=as_json,
+        as_csv=as_csv,
+    )
 
 
 @app.command(epilog="Example: ebbtide explain demo 3")
@@ -171,6 +200,65 @@ def explain(
     show_decision(name, step=step, as_json=as_json)
 
 
+@app.command(epilog="Example: ebbtide simulate deploy/scenarios/spot.yaml --out runs/spot")
+@guarded
+def simulate(
+    file: Annotated[Path, typer.Argument(help="Scenario file, YAML or JSON.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for report.html and report.json.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Instead of the scenario's.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 2,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="No fronts and no savings by cause.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate rollout policies side by side on a scenario: time, cost, pictures."""
+    from ebbtide.cli.simulate import simulate_file
+
+    simulate_file(file, out=out, seeds=seeds, workers=workers, quick=quick, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide whatif demo --actors 1 --actors 4 --hour-worth 20")
+@guarded
+def whatif(
+    name: Name,
+    *,
+    actors: Annotated[
+        list[int] | None, typer.Option(min=1, help="So many actors; may be repeated.")
+    ] = None,
+    actor_price: Annotated[
+        float | None, typer.Option(min=0, help="Of an actor an hour [default: as recorded].")
+    ] = None,
+    held_price: Annotated[
+        float | None, typer.Option(min=0, help="Of all other roles an hour, likewise.")
+    ] = None,
+    hour_worth: Annotated[
+        list[float] | None, typer.Option(min=0, help="Value of time; may be repeated.")
+    ] = None,
+    weight: Annotated[
+        list[float] | None, typer.Option("--lambda", help="RLHFless's weight of time, 0..1.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a job's recorded steps with other actor counts, prices or objectives."""
+    from ebbtide.cli.simulate import what_if
+
+    options = {
+        "actors": actors or [],
+        "actorPrice": actor_price,
+        "heldPrice": held_price,
+        "hourWorth": hour_worth or [],
+        "weights": weight or [],
+        "json": as_json,
+    }
+    what_if(name, options)
+
+
 @app.command(epilog="Example: ebbtide samples demo --step 3 --purpose eval --limit 5")
 @guarded
 def samples(
@@ -184,6 +272,18 @@ def samples(
     from ebbtide.cli.results import show_samples
 
     show_samples(name, step=step, purpose=purpose, limit=limit, as_json=as_json)
+
+
+@app.command(epilog="Example: ebbtide sample demo/3/0/1")
+@guarded
+def sample(
+    key: Annotated[str, typer.Argument(help="JOB/STEP/GROUP/INDEX, as `samples` shows them.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show one sample whole: texts, score parts, advantage, versions, the actors it ran on."""
+    from ebbtide.cli.results import show_sample
+
+    show_sample(key, as_json=as_json)
 
 
 @app.command(epilog="Example: ebbtide checkpoints demo")
@@ -245,6 +345,44 @@ def delete(
     from ebbtide.cli.jobs import delete_job
 
     delete_job(name, force=force)
+
+
+_PROFILE = """\b
+Example: ebbtide profile job.yaml --out l40s.json
+  ebbtide profile job.yaml --out l40s.json --batch 1 --batch 8 --batch 64
+                            fewer points, sooner done
+  then in the job:          decode: {profile: l40s.json}
+"""
+
+
+@app.command(epilog=_PROFILE)
+@guarded
+def profile(
+    file: File,
+    *,
+    out: Annotated[Path, typer.Option(help="The profile file to write (JSON).")],
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, help="Samples at once; may be repeated [default: 1, 2, 4, ... decode.slots]."
+        ),
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option(min=2, max=100_000, help="Tokens that each sample writes per point.")
+    ] = 16,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how fast a job's actors decode on this machine, for the planner.
+
+    Starts the engine that the job asks for (its model, slots, threads, device) in a process of
+    its own and measures the time per token by batch and by the context that the batch holds, the
+    start-up by stages, prefill, the hand-over of KV between processes, and the loading of another
+    policy. Nothing else should run meanwhile. The planner corrects the file with what actors
+    report, so measure anew only when engine, model or device change.
+    """
+    from ebbtide.cli.profile import profile_job
+
+    profile_job(file, out=out, batches=batch or [], tokens=tokens, as_json=as_json)
 
 
 @app.command(epilog="Example: ebbtide doctor")

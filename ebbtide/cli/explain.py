@@ -46,6 +46,8 @@ def in_words(step: int, decision: DecisionReport) -> Iterable[str]:
     yield f"step {step}: {decision.actors} actors ({decision.rule}, {decision.scaling})"
     yield f"why: {decision.reason}"
     yield _saw(decision)
+    if decision.prefill:
+        yield f"prompts ({decision.prefill}): {decision.prefill_reason}"
     if decision.predicted_decode_seconds is not None:
         yield _came("decoding", decision.predicted_decode_seconds, decision.realised_decode_seconds)
     if decision.predicted_step_seconds is not None:
@@ -72,9 +74,11 @@ def moves_in_words(found: MigrationReport | None) -> Iterable[str]:
 
 
 def _saw(decision: DecisionReport) -> str:
-    pool = f"{decision.serving} actors there, {decision.loading} coming"
+    asleep = f", {decision.parked} asleep" if decision.parked else ""
+    pool = f"{decision.serving} actors there, {decision.loading} coming{asleep}"
     bounds = f"{decision.minimum} to {decision.maximum} allowed"
     start = f"a start takes {duration(decision.start_seconds)}"
+    start += f", a wake {duration(decision.wake_seconds)}" if decision.parked else ""
     if not decision.samples:
         return f"it saw: {start}; {decision.profile}"
     unit = "kept together" if decision.together else "split"

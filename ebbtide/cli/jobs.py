@@ -36,12 +36,12 @@ def submit_file(file: Path, *, watch: bool, key: str | None, as_json: bool) -> N
     watch_job(job.name, as_json=as_json)
 
 
-def validate_file(file: Path, *, as_json: bool) -> None:
+def validate_file(file: Path, *, estimate: bool, as_json: bool) -> None:
     """Ask the gateway for a dry run, or check the schema here."""
     document = files.read(file)
     try:
         with Client.from_state() as client:
-            found = client.validate(document)
+            found = client.validate(document, estimate=estimate)
     except (Unreachable, Refused) as error:
         _validate_here(document, as_json=as_json, why=str(error))
         return
@@ -51,6 +51,10 @@ def validate_file(file: Path, *, as_json: bool) -> None:
     print(f"{file} is valid")
     for remark in found.warnings:
         print(f"  note: {remark.pointer} {remark.detail}")
+    if found.estimate:
+        from ebbtide.cli.money import show_estimate  # noqa: PLC0415 - only where it is asked for
+
+        show_estimate(found.estimate)
 
 
 def _validate_here(document: Any, *, as_json: bool, why: str) -> None:

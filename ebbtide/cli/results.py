@@ -1,19 +1,18 @@
-"""logs, cost, samples, checkpoints, report."""
+"""logs, samples, checkpoints, report."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from rich.markup import escape
 from rich.panel import Panel
 
-from ebbtide.api import CostReport, LogLine, Sample
+from ebbtide.api import LogLine, Sample, SampleWhole
 from ebbtide.cli.show import (
     console,
-    duration,
-    money,
     print_json,
     print_json_line,
     table,
@@ -24,25 +23,62 @@ from ebbtide.errors import Refused
 _IDS = ("role", "job", "job_uid", "attempt", "pod")
 """What a line's pod says already."""
 _LONGEST = 200
+LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 def show_logs(
-    name: str, *, role: str | None, pod: str | None, tail: int, follow: bool, as_json: bool
+    name: str,
+    *,
+    role: str | None,
+    pod: str | None,
+    tail: int,
+    wanted: Wanted,
+    follow: bool,
+    as_json: bool,
 ) -> None:
     """Lines with the name of their pod."""
     with Client.from_state() as client:
         if follow:
             for line in client.follow_logs(name, role=role, pod=pod, tail=tail):
-                print_json_line(line) if as_json else print(log_line(line), flush=True)
+                if wanted.holds(line.text):
+                    print_json_line(line) if as_json else print(log_line(line), flush=True)
             return
         found = client.logs(name, role=role, pod=pod, tail=tail)
+    lines = [line for line in found.items if wanted.holds(line.text)]
     if as_json:
-        print_json(found)
+        print_json(found.model_copy(update={"items": lines}))
         return
-    if not found.items:
+    if not lines:
         print("no lines")
-    for line in found.items:
+    for line in lines:
         print(log_line(line))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which lines: with this text, and at least of this level. A line without a level is info."""
+
+    match: str = ""
+    level: str = "debug"
+
+    def __post_init__(self) -> None:
+        """Raise Refused for a level that is none."""
+        if self.level not in LEVELS:
+            raise Refused(f"--level must be one of {', '.join(LEVELS)}")
+
+    def holds(self, text: str) -> bool:
+        """Whether the line is wanted."""
+        if self.match not in text:
+            return False
+        return LEVELS.index(_level(text)) >= LEVELS.index(self.level)
+
+
+def _level(text: str) -> str:
+    try:
+        said = json.loads(text)["level"]
+    except (ValueError, TypeError, KeyError):
+        return "info"
+    return said if said in LEVELS else "info"
 
 
 def log_line(line: LogLine) -> str:
@@ -66,36 +102,6 @@ def _readable(text: str) -> str:
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def show_cost(name: str, *, as_json: bool) -> None:
-    """Seconds and money by role and cause."""
-    with Client.from_state() as client:
-        found = client.cost(name)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (part.role, part.cause, duration(part.seconds), money(part.cost, found.currency))
-        for part in found.parts
-    ]
-    out = console()
-    out.print(table(("ROLE", "CAUSE", ">HELD", ">COST"), rows))
-    held = f"{duration(found.held_seconds)} of pods, all together"
-    out.print(f"\ntotal {money(found.total, found.currency)} for {held}")
-    for note in _cost_notes(found):
-        out.print(note)
-
-
-def _cost_notes(found: CostReport) -> list[str]:
-    notes = []
-    if found.unpriced_seconds > 0:
-        held = duration(found.unpriced_seconds)
-        notes.append(f"{held} have no price: add the pool to spec.prices")
-    if found.over_attributed_seconds > 1:
-        over = duration(found.over_attributed_seconds)
-        notes.append(f"causes explain {over} more than was held: please report this")
-    return notes
 
 
 def show_samples(
@@ -137,6 +143,47 @@ def _sample(sample: Sample) -> Panel:
     foot = f"{sample.n_tokens} tokens, {sample.finish}, {versions}, {sample.actor}"
     body = f"[dim]{escape(sample.prompt)}[/]\n{escape(sample.response)}"
     return Panel(body, title=escape("; ".join(words)), subtitle=foot, title_align="left")
+
+
+def show_sample(key: str, *, as_json: bool) -> None:
+    """One sample whole."""
+    name, *numbers = key.split("/")
+    if len(numbers) not in (3, 4) or not all(n.isdecimal() for n in numbers):
+        raise Refused(
+            "KEY is JOB/STEP/GROUP/INDEX or JOB/STEP/GROUP/INDEX/TURN, such as demo/3/0/1"
+        )
+    step, group, index, turn = (*map(int, numbers), 0)[:4]
+    with Client.from_state() as client:
+        found = client.sample(name, step=step, group=group, index=index, turn=turn)
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    out.print(_sample(found))
+    for line in _story(found):
+        out.print(line)
+
+
+def _story(found: SampleWhole) -> list[str]:
+    parts = [f"  {p.name}: {p.value:.4f}, weighted {p.weighted:.4f}" for p in found.score.parts]
+    spans = [
+        f"  tokens {s.start} to {s.end}: policy {s.version} ({s.digest[:12]})"
+        for s in found.versions
+    ]
+    hands = [
+        f"  {h.dispatch} on {h.actor}, policy {h.version}{', accepted' if h.counts else ''}"
+        for h in found.hand_outs
+    ]
+    mean = sum(found.logprobs) / len(found.logprobs) if found.logprobs else 0.0
+    return [
+        *(["score:", *parts] if parts else []),
+        *(["drawn from:", *spans]),
+        *(["handed out:", *hands] if hands else []),
+        (
+            f"prompt {escape(found.prompt_id)}: {len(found.prompt_tokens)} tokens; response:"
+            f" {found.n_tokens} tokens, mean log-probability {mean:.4f} (--json has each)"
+        ),
+    ]
 
 
 def show_checkpoints(name: str, *, as_json: bool) -> None:

@@ -50,7 +50,7 @@ def demonstrate(wishes: Wishes, say: Callable[[str], None]) -> dict[str, Any]:
             say("warm start: supervised learning from clean, then from sloppy answers")
             finish(placed(warm_start, material))
             material.keep_model(exported(wishes, warm_start["metadata"]["name"]))
-        say("reinforcement: GRPO, two actors and two learner ranks")
+        say("reinforcement: GRPO, one to four actors and two learner ranks")
         finish(placed(demo, material))
         write_report(demo["metadata"]["name"], wishes.out, as_json=False)
     say(f"done in {time.monotonic() - start:.0f} s")

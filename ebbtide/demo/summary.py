@@ -38,9 +38,16 @@ def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("samples accepted", str(figures["samples_accepted"])),
         ("samples lost", str(figures["samples_lost"])),
         ("samples doubled", str(figures["samples_doubled"])),
+        ("decode actors", f"{figures['actors_min']} to {figures['actors_max']}"),
+        ("samples moved while they ran", str(figures["migrations"])),
+        ("prompt tokens computed, saved", _prompts(figures)),
         ("seconds", f"{figures['seconds']:.1f}"),
         ("cost", money),
     ]
+
+
+def _prompts(figures: Mapping[str, Any]) -> str:
+    return f"{figures['prefill_tokens_computed']:,}, {figures['prefill_tokens_saved']:,}"
 
 
 def _number(value: float | None) -> str:

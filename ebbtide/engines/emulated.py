@@ -40,7 +40,7 @@ class EmulatedEngine:
         self._posted: list[EngineEvent] = []
         self._seen = Seen()
         self._kick = asyncio.Event()
-        self._past = 0
+        self._past = EngineStats()
 
     @property
     def caps(self) -> EngineCaps:
@@ -49,7 +49,7 @@ class EmulatedEngine:
             kv_export=False,
             block_size=1,
             kv_layout="",
-            sleeps=False,
+            sleeps=True,
             reference=False,
         )
 
@@ -57,8 +57,7 @@ class EmulatedEngine:
         """Reads the index alone; the probe's answer is the index's own, there being no model."""
         if self._emulation and not self._emulation.idle:
             raise Refused("a policy is loaded only while idle")
-        self._past += self._emulation.decoded if self._emulation else 0
-        self._emulation = None
+        self._retire()
         held = read_index(index, policy)
         self._params = replace(self._params, vocab=_vocabulary(index.parent, self._params.vocab))
         self._emulation = Emulation(self._params, held.policy, self._clock.now())
@@ -82,9 +81,14 @@ class EmulatedEngine:
         return events
 
     def stats(self) -> EngineStats:
-        emulation, slots = self._emulation, self._params.slots
+        emulation, slots, past = self._emulation, self._params.slots, self._past
         if emulation is None:
-            return EngineStats(slots=slots)
+            return EngineStats(
+                slots=slots,
+                decode_tokens=past.decode_tokens,
+                prefill_tokens=past.prefill_tokens,
+                prefill_shared=past.prefill_shared,
+            )
         return EngineStats(
             running=len(emulation.rows),
             waiting=len(emulation.waiting),
@@ -92,16 +96,22 @@ class EmulatedEngine:
             kv_used=emulation.kv_used,
             kv_total=slots * self._params.width,
             tpot=emulation.tpot,
-            decode_tokens=self._past + emulation.decoded,
+            decode_tokens=past.decode_tokens + emulation.decoded,
+            prefill_tokens=past.prefill_tokens + emulation.prefilled,
+            prefill_shared=past.prefill_shared + emulation.shared,
         )
 
     async def sleep(self) -> None:
-        raise Refused("the emulated engine does not sleep")
-
-    async def wake(self) -> None:
-        raise Refused("the emulated engine does not sleep")
+        if self._emulation and not self._emulation.idle:
+            raise Refused("an engine sleeps only while idle")
+        self._retire()
 
     async def close(self) -> None:
+        self._emulation = None
+
+    def _retire(self) -> None:
+        if self._emulation:
+            self._past = self.stats()
         self._emulation = None
 
     def _submitted(self, admission: Admission) -> list[EngineEvent]:

@@ -6,6 +6,7 @@ current batch size, so the state changes only when a sample starts or ends, not 
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import math
 from collections import deque
@@ -45,18 +46,35 @@ class Emulated:
     tpot_per_row: float = 0.00005
     """and more for each further sample in the batch."""
     flush_seconds: float = 1.0
+    prompt_share: float = 0.0
+    """Of the variance of log length: what is the prompt's, in every epoch the same."""
+    prefill: float = 0.0
+    """To compute one token of a text that is not there yet; what runs stands still meanwhile."""
+    prefix_cache: bool = True
+    """Whether a prompt is computed once for all its samples, as long as the policy is held."""
 
-    def length(self, word: int) -> int:
+    def length(self, word: int, prompt: bytes = b"") -> int:
         """How long the sample with noise word `word` gets if nothing limits it; at least 1."""
         if self.trace:
             return max(1, self.trace[word % len(self.trace)])
-        uniform = (word % (1 << 32) + 0.5) / (1 << 32)
         mu = math.log(self.mean_tokens) - self.sigma**2 / 2
-        return max(1, round(math.exp(mu + self.sigma * NormalDist().inv_cdf(uniform))))
+        score = math.sqrt(1 - self.prompt_share) * _score(word)
+        if self.prompt_share:
+            score += math.sqrt(self.prompt_share) * _score(_word_of(prompt))
+        return max(1, round(math.exp(mu + self.sigma * score)))
 
     def seconds_per_token(self, batch: int) -> float:
         """Time per output token when `batch` samples run together; never 0."""
         return max(self.tpot + self.tpot_per_row * max(0, batch - 1), 1e-9)
+
+
+def _score(word: int) -> float:
+    """A standard normal number, a function of `word`."""
+    return NormalDist().inv_cdf((word % (1 << 32) + 0.5) / (1 << 32))
+
+
+def _word_of(prompt: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(prompt).digest()[:8], "little")
 
 
 @dataclass(slots=True)
@@ -79,7 +97,8 @@ class Emulation:
         self.policy = policy
         self.waiting: deque[Sample] = deque()
         self.rows: dict[Dispatch, _Row] = {}
-        self.decoded = 0
+        self.decoded = self.prefilled = self.shared = 0
+        self._prompts: set[bytes] = set()
         self._params = params
         self._ends: list[tuple[float, Dispatch]] = []
         self._tick = 0.0
@@ -146,15 +165,27 @@ class Emulation:
     def _admit(self) -> None:
         while self.waiting and len(self.rows) < self._params.slots:
             sample = self.waiting.popleft()
-            sample.admitted = sample.started = self._time
+            sample.admitted = self._time
+            self._time += self._params.prefill * self._computed(sample)
+            sample.started = self._time
             row = self._open(sample)
             self.rows[sample.dispatch] = row
             ends = self._tick + row.total - len(sample.tokens)
             heapq.heappush(self._ends, (ends, sample.dispatch))
 
+    def _computed(self, sample: Sample) -> int:
+        """Tokens of the text that must be computed before the first new one."""
+        prompt, text = sample.admission.prompt, len(sample.prompt) + len(sample.tokens)
+        known = len(sample.prompt) if prompt in self._prompts else 0
+        if self._params.prefix_cache:
+            self._prompts.add(prompt)
+        self.shared += known
+        self.prefilled += text - known
+        return text - known
+
     def _open(self, sample: Sample) -> _Row:
         known, stops = len(sample.tokens), sample.admission.assign.sampling.stop_ids
-        natural = max(known + 1, self._params.length(sample.word))
+        natural = max(known + 1, self._params.length(sample.word, sample.admission.prompt))
         stopped = bool(stops) and natural <= sample.limit
         total = natural if stopped else sample.limit
         return _Row(sample, self._tick, total, known, "stop" if stopped else "length")
@@ -170,7 +201,7 @@ class Emulation:
             spans=row.sample.spans(0, row.total, self.policy),
             finish=row.finish,
             queued=row.sample.admitted - row.sample.submitted,
-            prefill=0.0,
+            prefill=row.sample.started - row.sample.admitted,
             decode=self._time - row.sample.started,
         )
 

@@ -14,21 +14,25 @@ from ebbtide.wire import PolicyRef, Ref, unpack_floats
 
 async def load_policy(
     policy: PolicyRef, index: Ref, *, blobs: Blobs, engine: Engine, tolerance: float
-) -> None:
-    """Have `engine` hold `policy`; raises Corrupt if a digest or the probe does not hold.
+) -> int:
+    """Have `engine` hold `policy`; returns the size of its files in bytes.
+
+    Raises Corrupt if a digest or the probe does not hold.
 
     The probe catches gross faults of a load, such as a stale tied head; that it is this very
     version and no neighbour is what the digests say.
     """
     path = await _gathered(policy, index, blobs)
     loaded = await engine.load(policy, path)
-    wanted = unpack_floats(read_index(path, policy).probe_logprobs)
+    published = read_index(path, policy)
+    wanted = unpack_floats(published.probe_logprobs)
     found = unpack_floats(loaded.probe_logprobs)
     if wanted.shape != found.shape:
         raise Corrupt(f"the probe has {len(found)} log-probabilities, not {len(wanted)}")
     worst = float(np.abs(wanted - found).max(initial=0.0))
     if not worst <= tolerance:
         raise Corrupt(f"the probe of policy {policy.n} is off by {worst:.4f} (> {tolerance})")
+    return sum(file.size for file in published.files)
 
 
 async def _gathered(policy: PolicyRef, index: Ref, blobs: Blobs) -> Path:

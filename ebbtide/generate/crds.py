@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 
 
 JOB_RULES = (
-    Rule("self.algorithm.type != 'grpo' || has(self.reward)", "reward is required for grpo"),
+    Rule("self.algorithm.type == 'sft' || has(self.reward)", "reward is required but for sft"),
     Rule(
         "self.algorithm.type != 'sft' || !has(self.dataset.eval)",
         "dataset.eval is not for algorithm.type sft: remove it",
@@ -278,13 +278,16 @@ def _merged(variants: Sequence[Schema]) -> Schema:
             fields[name] = _common(fields[name], field) if name in fields else dict(field)
             fields[name].pop("default", None)  # a default of one variant is wrong for another
     needed = set.intersection(*(set(variant.get("required", ())) for variant in variants))
-    return {"type": "object", "required": sorted(needed), "properties": fields}
+    found: Schema = {"type": "object", "required": sorted(needed), "properties": fields}
+    return found if needed else {k: v for k, v in found.items() if k != "required"}
 
 
 def _common(one: Schema, other: Schema) -> Schema:
-    """What holds for both; enums are united."""
+    """What holds for both; enums and fields are united."""
     kept = {key: value for key, value in one.items() if other.get(key) == value}
     if "enum" in one and "enum" in other:
         kept["enum"] = [*one["enum"], *(v for v in other["enum"] if v not in one["enum"])]
         kept.setdefault("description", "One of the variants.")
+    if "properties" in one and "properties" in other:
+        kept |= _merged([one, other])
     return kept

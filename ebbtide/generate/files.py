@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+from ebbtide.dashboards import dashboards
 from ebbtide.generate.crds import decode_pool_crd, job_crd
+from ebbtide.generate.metrics import metrics_page
 from ebbtide.generate.page import job_page
 from ebbtide.spec import RLHFJob
 
@@ -15,10 +17,11 @@ def generated() -> dict[str, str]:
     """Content by path from the repository's root."""
     return {
         "docs/job.md": job_page(),
+        "docs/metrics.md": metrics_page(),
         "docs/api/rlhfjob.schema.json": job_schema(),
         f"{_CRDS}/rlhfjobs.yaml": job_crd(),
         f"{_CRDS}/decodepools.yaml": decode_pool_crd(),
-    }
+    } | {f"deploy/dashboards/{name}": content for name, content in dashboards().items()}
 
 
 def job_schema() -> str:

@@ -35,16 +35,21 @@ Schema = Mapping[str, Any]
 def job_page() -> str:
     """The page's text."""
     schema = RLHFJob.model_json_schema()
-    parts = [_HEAD, *_sections("", schema, schema["$defs"])]
+    parts = [_HEAD, *_sections("", schema, schema["$defs"], {})]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _sections(path: str, schema: Schema, defs: Schema) -> Iterator[str]:
+def _sections(path: str, schema: Schema, defs: Schema, shown: dict[str, str]) -> Iterator[str]:
+    """Of `schema` and of what is in it; `shown`: where a kind of object was written out before."""
+    first = shown.setdefault(schema["title"], path)
+    if first != path:
+        yield f"## `{path}`\n\nAs `{first}`.\n"
+        return
     yield _section(path, schema, defs)
     for name, field in schema.get("properties", {}).items():
         inner = f"{path}.{name}" if path else name
         for variant, suffix in _objects(field, defs):
-            yield from _sections(inner + suffix, variant, defs)
+            yield from _sections(inner + suffix, variant, defs, shown)
 
 
 def _section(path: str, schema: Schema, defs: Schema) -> str:

@@ -48,6 +48,19 @@ class Bar(msgspec.Struct, frozen=True):
     total: str
 
 
+class Stripe(msgspec.Struct, frozen=True):
+    """A part of a row, from `start` to `end`."""
+
+    name: str
+    css: str
+    start: float
+    end: float
+
+    def moved(self, by: float) -> Stripe:
+        """The same, later by so much."""
+        return Stripe(self.name, self.css, self.start + by, self.end + by)
+
+
 def lines(axes: Axes, drawn: Sequence[Line]) -> str:
     """Lines over whole steps; a mark with its value at each point while there are few."""
     xs = [x for line in drawn for x, _ in line.points]
@@ -106,31 +119,76 @@ def stacked_areas(axes: Axes, edges: Sequence[float], layers: Sequence[Series]) 
     return _svg(axes, body)
 
 
-def bars(axes: Axes, rows: Sequence[Bar]) -> str:
-    """Horizontal bars of parts, on one scale from 0."""
+def bars(axes: Axes, rows: Sequence[Bar], *, left: float = 92) -> str:
+    """Horizontal bars of parts, on one scale from 0, which lies at `left`."""
     height = 34 * len(rows) + 44
     longest = max((sum(value for _, _, value in row.parts) for row in rows), default=1.0)
     marks = ticks(0.0, longest or 1.0)
-    x = Scale(0.0, marks[-1], 92, WIDTH - 110)
-    bottom = height - 36
-    body = [
-        f'<line class="grid" x1="{x.at(m):.1f}" x2="{x.at(m):.1f}" y1="8" y2="{bottom}"/>'
-        f'<text class="tick" x="{x.at(m):.1f}" y="{bottom + 16}" text-anchor="middle">{label(m)}</text>'
-        for m in marks
-    ]
+    x = Scale(0.0, marks[-1], left, WIDTH - 110)
+    body = _ruler(axes, x, marks, height)
     for number, row in enumerate(rows):
         body += _row(row, 10 + 34 * number, x)
-    middle = (x.start + x.end) / 2
-    body.append(
-        f'<text class="name" x="{middle}" y="{height - 4}" text-anchor="middle">{escape(axes.x)}</text>'
-    )
     return _svg(axes, body, height)
 
 
-def _row(row: Bar, top: float, x: Scale) -> list[str]:
-    found = [
-        f'<text class="tick" x="84" y="{top + 16}" text-anchor="end">{escape(row.name)}</text>'
+def _ruler(axes: Axes, x: Scale, marks: Sequence[float], height: int) -> list[str]:
+    """Upright lines at `marks`, their numbers below, and what the axis is."""
+    bottom, middle = height - 36, (x.start + x.end) / 2
+    return [
+        *(
+            f'<line class="grid" x1="{x.at(m):.1f}" x2="{x.at(m):.1f}" y1="8" y2="{bottom}"/>'
+            f'<text class="tick" x="{x.at(m):.1f}" y="{bottom + 16}" text-anchor="middle">'
+            f"{label(m)}</text>"
+            for m in marks
+        ),
+        (
+            f'<text class="name" x="{middle}" y="{height - 4}" text-anchor="middle">'
+            f"{escape(axes.x)}</text>"
+        ),
     ]
+
+
+def stripes(axes: Axes, rows: Sequence[tuple[str, Sequence[Stripe]]]) -> str:
+    """One thin row per name with its stripes, on one scale from 0."""
+    height = 18 * len(rows) + 44
+    x = Scale(
+        0.0, max((s.end for _, row in rows for s in row), default=1.0) or 1.0, 132, WIDTH - 14
+    )
+    body = _ruler(axes, x, ticks(x.low, x.high)[:-1], height)
+    for number, (name, row) in enumerate(rows):
+        top = 8.0 + 18 * number
+        body.append(
+            f'<text class="tick" x="124" y="{top + 11}" text-anchor="end">{escape(name)}</text>'
+        )
+        for part in row:
+            left, right = x.at(part.start), x.at(part.end)
+            text = f"{name}, {part.name}: {part.start:.1f} to {part.end:.1f} s"
+            body.append(_rect(part.css, left, max(0.3, right - left), top, top + 13, text))
+    return _svg(axes, body, height)
+
+
+def scatter(axes: Axes, dots: Sequence[tuple[float, float, str]]) -> str:
+    """Dots (x, y, colour) on equal scales, and the line on which x = y."""
+    highest = max(max(x, y) for x, y, _ in dots)
+    x, y = _x_scale(0.0, ticks(0.0, highest)[-1]), _y_scale(0.0, highest)
+    body = [
+        _frame(axes, x, y),
+        (
+            f'<line class="grid" x1="{x.at(0):.1f}" y1="{y.at(0):.1f}"'
+            f' x2="{x.at(highest):.1f}" y2="{y.at(highest):.1f}"/>'
+        ),
+    ]
+    body += [
+        f'<circle class="mark {css}" cx="{x.at(a):.1f}" cy="{y.at(b):.1f}" r="2.5"'
+        ' fill-opacity="0.6"/>'
+        for a, b, css in dots
+    ]
+    return _svg(axes, body)
+
+
+def _row(row: Bar, top: float, x: Scale) -> list[str]:
+    place = f'x="{x.start - 8:g}" y="{top + 16}"'
+    found = [f'<text class="tick" {place} text-anchor="end">{escape(row.name)}</text>']
     at = 0.0
     for name, css, value in row.parts:
         if value > 0:

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ebbtide.report.data import ReportData
+from ebbtide.report.sections import Section
 from ebbtide.report.views import sections
 from ebbtide.reports import summarise
 
 
-def render_html(data: ReportData) -> str:
-    """The page."""
-    loader = PackageLoader("ebbtide.report")
-    environment = Environment(
-        loader=loader,
+def environment() -> Environment:
+    """Where templates are, and that all they are given is escaped."""
+    return Environment(
+        loader=PackageLoader("ebbtide.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = environment.get_template("report.html.j2")
-    return page.render(job=data.job, tiles=tiles(data), sections=sections(data))
+
+
+def render_html(data: ReportData) -> str:
+    """The page of a job."""
+    job = data.job
+    began = job.metadata.creation_timestamp[:19]
+    what = f"{job.spec['algorithm']['type']} on {job.spec['model']['uri']}"
+    lines = (
+        (job.state, f" - {job.message}" if job.message else ""),
+        ("", f"{what}, submitted {began}Z, uid {job.metadata.uid}"),
+    )
+    return render_page(job.name, lines, tiles(data), sections(data))
+
+
+def render_page(
+    title: str,
+    lines: Sequence[tuple[str, str]],
+    tiles: Sequence[tuple[str, str, str]],
+    sections: Sequence[Section],
+    nothing: str = "No step is committed yet.",
+) -> str:
+    """Any page of this look. `lines`: (in bold, the rest); `tiles`: (figure, what, beside)."""
+    page = environment().get_template("report.html.j2")
+    return page.render(title=title, lines=lines, tiles=tiles, sections=sections, nothing=nothing)
 
 
 def tiles(data: ReportData) -> list[tuple[str, str, str]]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ebbtide import reports
 from ebbtide.report import charts
 from ebbtide.report.charts import Axes, Bar, Line, Series
 from ebbtide.report.data import ReportData
 from ebbtide.report.learning import learning
+from ebbtide.report.planning import planning
 from ebbtide.report.scales import label
 from ebbtide.report.sections import Section
 from ebbtide.reports import StepReport
 
 PHASES = ("plan", "sync", "decode", "score", "learn")
-CAUSES = ("busy", "loading", "idle", "draining", "wasted", "startup", "unattributed")
+CAUSES = (*reports.CAUSES, "unattributed")
 _MAX_BARS = 120
 _SLICES = 240
 
@@ -21,7 +23,7 @@ _SLICES = 240
 def sections(data: ReportData) -> list[Section]:
     """Every section that the data can fill."""
     first = [rewards(data.steps), *learning(data.steps)]
-    found = [*first, step_time(data.steps), actors(data.steps), cost(data)]
+    found = [*first, step_time(data.steps), actors(data.steps), *planning(data.steps), cost(data)]
     return [section for section in found if section is not None]
 
 

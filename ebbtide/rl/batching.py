@@ -14,6 +14,7 @@ from itertools import accumulate
 import msgspec
 
 from ebbtide.errors import Refused
+from ebbtide.rl.packing import partition_packed
 from ebbtide.wire import Ref, Row, SampleKey
 
 
@@ -54,6 +55,7 @@ def lay_out(
     microbatch_tokens: int,
     drop_zero: bool = False,
     skip_zero: bool = True,
+    packed: bool = False,
 ) -> Layout:
     """Lay `candidates` out over `ranks`; the result does not depend on their order.
 
@@ -62,16 +64,15 @@ def lay_out(
     A sample whose advantage is zero moves nothing: with `skip_zero` it stays in the
     denominators with rank -1 but is not computed (only right without a KL term);
     with `drop_zero` groups of such samples alone leave the batch and its denominators too, and
-    are named in `dropped`.
+    are named in `dropped`. `packed`: rows hold several samples (`ebbtide.rl.packing`).
     """
     _check(candidates, ranks, microbatch_tokens)
     ordered = sorted(candidates, key=lambda candidate: candidate.key)
     moving = {_group(c) for c in ordered if c.advantage != 0.0 or not drop_zero}
     kept = [c for c in ordered if _group(c) in moving]
     computed = [c for c in kept if not (skip_zero and c.advantage == 0.0)]
-    places, microbatches = partition(
-        [c.length for c in computed], ranks=ranks, limit=microbatch_tokens
-    )
+    place = partition_packed if packed else partition
+    places, microbatches = place([c.length for c in computed], ranks=ranks, limit=microbatch_tokens)
     placed = dict(zip((c.key for c in computed), places, strict=True))
     return Layout(
         rows=tuple(_row(c, placed.get(c.key, (-1, -1))) for c in kept),

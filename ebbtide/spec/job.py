@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from ebbtide.spec.algorithms import Algorithm, PpoSpec
 from ebbtide.spec.base import Model, Name
 from ebbtide.spec.roles import (
     BudgetSpec,
@@ -19,7 +20,6 @@ from ebbtide.spec.roles import (
     RewardSpec,
 )
 from ebbtide.spec.training import (
-    Algorithm,
     DatasetSpec,
     EvaluationSpec,
     ModelSpec,
@@ -62,8 +62,9 @@ class RLHFJobSpec(Model):
 
     @model_validator(mode="after")
     def _coherent(self) -> RLHFJobSpec:
-        if self.algorithm.type == "grpo" and self.reward is None:
-            raise ValueError("reward is required for algorithm.type grpo: add reward.components")
+        kind = self.algorithm.type
+        if kind != "sft" and self.reward is None:
+            raise ValueError(f"reward is required for algorithm.type {kind}: add reward.components")
         if self.algorithm.type == "sft" and self.dataset.eval is not None:
             raise ValueError("dataset.eval is not for algorithm.type sft: remove it")
         pools = [price.pool for price in self.prices]
@@ -71,14 +72,24 @@ class RLHFJobSpec(Model):
             raise ValueError("prices names a pool twice: keep one price per pool")
         if self.budget and not self.prices:
             raise ValueError("budget needs prices: add prices[] or remove budget")
+        self._check_critic()
         self._check_prefill()
         return self
 
+    def _check_critic(self) -> None:
+        """The learner tries out on the policy whether rows can be packed."""
+        algorithm = self.algorithm
+        if isinstance(algorithm, PpoSpec) and algorithm.critic.uri and self.learner.packing:
+            raise ValueError(
+                "learner.packing is for a critic that begins as the policy: remove"
+                " algorithm.critic.uri or packing"
+            )
+
     def _check_prefill(self) -> None:
         """A service must compute what the actors would, and hand it over."""
-        if self.prefill.mode != "service":
+        if self.prefill.mode == "colocated":
             return
-        if self.decode.engine != "torch":
+        if self.decode.engine != "torch" and self.prefill.mode == "service":
             raise ValueError("prefill.mode service needs decode.engine torch: no other has KV")
         same = (self.prefill.threads, self.prefill.device) == (
             self.decode.threads,

@@ -28,6 +28,14 @@ class LearnerSpec(RoleSpec):
     share_prompts: bool = Field(
         True, description="Compute a prompt once for its siblings, where the model allows it."
     )
+    packing: bool = Field(
+        False,
+        description="Several answers in one row, none seeing another: no padding, and ranks"
+        " balanced by tokens. For models whose layers see all earlier positions.",
+    )
+    activation_checkpointing: bool = Field(
+        False, description="Compute each layer again in the backward pass: less memory, more time."
+    )
 
 
 class EmulationSpec(Model):
@@ -40,6 +48,22 @@ class EmulationSpec(Model):
     )
     tpot_per_row_ms: float = Field(
         0.05, ge=0, le=1e4, description="Milliseconds more per token for each further sample."
+    )
+    prompt_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of the variance of log length that the prompt decides, the same in each"
+        " epoch; the rest is each sample's own.",
+    )
+    prefill_ms_per_token: float = Field(
+        0.0,
+        ge=0,
+        le=1e4,
+        description="Milliseconds to compute one prompt token; what runs stands still meanwhile.",
+    )
+    prefix_cache: bool = Field(
+        True, description="An actor computes a prompt once for all samples that it gets of it."
     )
 
 
@@ -81,9 +105,10 @@ class DecodeSpec(RoleSpec):
 class PrefillSpec(RoleSpec):
     """Where prompts are computed: once per job and policy in a service, or in every actor."""
 
-    mode: Literal["colocated", "service"] = Field(
+    mode: Literal["colocated", "service", "auto"] = Field(
         "colocated",
-        description="colocated: each actor computes its prompts; service: one pod does, for all.",
+        description="colocated: each actor computes its prompts; service: one pod does, for all;"
+        " auto: the planner has that pod while it saves more than it costs.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where it computes.")
     threads: int = Field(1, ge=1, le=256, description="CPU threads.")
@@ -223,6 +248,13 @@ class PlannerSpec(RoleSpec):
         le=1,
         description="For tau: an actor gives up what is left once this share of its samples ended.",
     )
+    parked: int = Field(
+        0,
+        ge=0,
+        le=4096,
+        description="With scaling elastic: at most so many actors may sleep instead of being held or"
+        " released, where that is cheaper by prices[].parkedShare.",
+    )
     hysteresis: float = Field(
         0.05, ge=0, le=1, description="Share that another number of actors must gain."
     )
@@ -230,12 +262,26 @@ class PlannerSpec(RoleSpec):
         3, ge=1, le=1000, description="Steps over which starting an actor must pay."
     )
 
+    @model_validator(mode="after")
+    def _parks(self) -> PlannerSpec:
+        if self.parked and self.scaling != "elastic":
+            raise ValueError(
+                "parked needs scaling elastic: a static pool is left as it is; set parked to 0"
+            )
+        return self
+
 
 class PriceSpec(Model):
     """What one member (GPU, or process without one) costs; an unlisted pool's price is unknown."""
 
     pool: Name = Field(description="Node pool.")
     per_hour: float = Field(ge=0, le=1e6, description="Price of one member running, an hour.")
+    parked_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of that price for an actor that sleeps; 1: its GPU is paid for all the same.",
+    )
 
 
 class CheckpointSpec(Model):

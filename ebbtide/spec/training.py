@@ -1,4 +1,4 @@
-"""What to learn from, and how: model, dataset, algorithm, training, evaluation."""
+"""What to learn from, and how much: model, dataset, training, evaluation."""
 
 from __future__ import annotations
 
@@ -78,41 +78,6 @@ class DatasetSpec(Model):
     )
 
 
-class GrpoSpec(Model):
-    """Group Relative Policy Optimization (DeepSeekMath, arXiv 2402.03300)."""
-
-    type: Literal["grpo"] = Field(description="GRPO.")
-    group_size: int = Field(8, ge=2, le=1024, description="Samples per prompt.")
-    clip_low: float = Field(0.2, ge=0, lt=1, description="Lower clip of the ratio: 1 - clipLow.")
-    clip_high: float = Field(0.2, ge=0, le=10, description="Upper clip of the ratio: 1 + clipHigh.")
-    kl_coefficient: float = Field(
-        0.0, ge=0, le=10, description="Weight of KL to the frozen initial policy; 0: no reference."
-    )
-    advantage_scale: Literal["group", "none"] = Field(
-        "none", description="Divide advantages by the group's standard deviation, or not."
-    )
-    aggregation: Literal["token-mean", "sequence-mean", "dr-grpo"] = Field(
-        "token-mean", description="How token losses become one number."
-    )
-    zero_variance: Literal["count", "drop"] = Field(
-        "count",
-        description="Groups without variance: their tokens stay in the denominator, or not.",
-    )
-
-
-class SftSpec(Model):
-    """Supervised fine-tuning on prompt-completion rows: loss on the completion alone."""
-
-    type: Literal["sft"] = Field(description="Supervised fine-tuning.")
-    batch_size: int = Field(16, ge=1, le=65536, description="Rows per update.")
-    updates_per_step: int = Field(
-        50, ge=1, le=10_000, description="Updates in one step (one message to the learner)."
-    )
-
-
-Algorithm = Annotated[GrpoSpec | SftSpec, Field(discriminator="type")]
-
-
 class ScheduleSpec(Model):
     """Learning rate over updates."""
 
@@ -143,7 +108,7 @@ class TrainingSpec(Model):
     weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, le=1e6, description="Clip the gradient's norm at this.")
     micro_batch_tokens: int = Field(
-        8192, ge=1, le=100_000_000, description="Padded tokens per micro-batch and rank."
+        8192, ge=1, le=100_000_000, description="Tokens per micro-batch and rank, padding included."
     )
     updates_per_batch: int = Field(1, ge=1, le=64, description="Passes over the same batch.")
 

@@ -52,13 +52,23 @@ class LoadPolicy(Wire, frozen=True, tag="load"):
     index: Ref
 
 
+class Sleep(Wire, frozen=True, tag="sleep"):
+    """Give up weights and KV until a LoadPolicy wakes the actor; its unsettled facts stay.
+
+    Refused (`busy`) while it has samples, holds KV or loads, and (`unable`) by an engine that
+    cannot.
+    """
+
+    fence: Fence
+
+
 class Drain(Wire, frozen=True, tag="drain"):
     """Stop intake, cut what runs, leave once the outbox is settled."""
 
     fence: Fence
 
 
-ActorCommand = Submit | CutSamples | Settle | LoadPolicy | Drain
+ActorCommand = Submit | CutSamples | Settle | LoadPolicy | Sleep | Drain
 PrefillCommand = LoadPolicy | Drain
 """What the planner tells the prefill service."""
 
@@ -73,10 +83,11 @@ class Ok(Wire, frozen=True, tag="ok"):
 
 
 class Refusal(Wire, frozen=True, tag="refusal"):
-    """Not done. code: fenced | policy | full | draining | unknown | invalid | late | temporary.
+    """Not done, and why.
 
+    code: fenced | policy | full | draining | unknown | invalid | late | temporary | busy | unable.
     temporary: storage failed; the same command again is tried anew. late: it took longer than
-    whoever asked would wait.
+    whoever asked would wait. busy: not while something is held or loads. unable: never.
     """
 
     code: str
@@ -97,6 +108,7 @@ class EngineStats(Wire, frozen=True):
     Tokens that admitted samples needed prefilled were computed here (`prefill_tokens`), taken
     from a text with the same beginning (`prefill_shared`) or pulled by ticket
     (`prefill_imported`): the three add up to what an engine without sharing would compute.
+    `prefill_seconds`: spent on all of them by this engine.
     """
 
     running: int = 0
@@ -109,10 +121,11 @@ class EngineStats(Wire, frozen=True):
     decode_tokens: int = 0
     prefill_shared: int = 0
     prefill_imported: int = 0
+    prefill_seconds: float = 0.0
 
 
 class Heartbeat(Wire, frozen=True, tag="heartbeat"):
-    """An actor's whole inventory. state: loading | serving | draining | empty.
+    """An actor's whole inventory. state: loading | serving | draining | empty | asleep.
 
     `running` is packed int32 of shape (n, 4): attempt, planner_epoch, seq, tokens so far.
     `outbox` lists terminal facts not yet settled. A dispatch in neither, in a heartbeat whose

@@ -132,7 +132,7 @@ class Checkpointed(Wire, frozen=True, tag="checkpointed"):
 class Spent(Wire, frozen=True, tag="spent"):
     """Seconds of one pod in one step by cause.
 
-    busy | loading | idle | draining | wasted | startup.
+    busy | loading | idle | parked | draining | wasted | startup.
     """
 
     step: int

@@ -22,6 +22,7 @@ from ebbtide_operator.controller import Controller
 from ebbtide_operator.core.render import Renderer
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease
+from ebbtide_operator.metrics import OperatorMetrics
 from ebbtide_operator.settings import OperatorSettings
 
 
@@ -45,6 +46,7 @@ def body(*, settings: OperatorSettings, site: Site) -> Body:
                 holder=f"{settings.pod}-{uuid.uuid4().hex[:8]}",
                 seconds=settings.lease_seconds,
                 namespace=settings.lease_namespace,
+                scrape=f"{settings.health_host}:{settings.health_port}",
             )
             controller = Controller(
                 cluster=cluster,
@@ -53,6 +55,7 @@ def body(*, settings: OperatorSettings, site: Site) -> Body:
                 lease=lease,
                 site=site,
                 namespace=settings.namespace or None,
+                metrics=OperatorMetrics(process.registry, since=clock.wall()),
                 log=process.log,
             )
             await _serve(process, lease, controller)
@@ -77,6 +80,7 @@ async def _serve(process: Process, lease: Lease, controller: Controller) -> None
             process.spawn(lease.keep(), name="renewal"),
             process.spawn(controller.work(), name="jobs"),
             process.spawn(controller.resync(), name="resync"),
+            process.spawn(controller.show(), name="metrics"),
         ]
         await drained
     waiting.cancel()

@@ -27,10 +27,12 @@ from ebbtide_operator.core.pods import owner
 from ebbtide_operator.core.reconcile import reconcile
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease, Lost
+from ebbtide_operator.metrics import OperatorMetrics
 
 CONFLICT_SECONDS = 0.05
 RETRY_SECONDS = 0.5
 RESYNC_SECONDS = 30.0
+SHOW_SECONDS = 2.0
 STUCK_SECONDS = 120.0
 
 
@@ -46,8 +48,11 @@ class Controller:
         lease: Lease,
         site: Site,
         namespace: str | None,
+        metrics: OperatorMetrics,
         log: Log,
     ) -> None:
+        self._metrics = metrics
+        self._looked: dict[JobKey, float] = {}
         self._cluster, self._blobs, self._clock = cluster, blobs, clock
         self._lease, self._site, self._log = lease, site, log
         self.cache = Cache(cluster=cluster, namespace=namespace, log=log, changed=self._enqueue)
@@ -62,9 +67,13 @@ class Controller:
         while True:
             job = await self._queue.get()
             self._queued.discard(job)
-            self._since = self._clock.now()
-            self._schedule(job, await self._pass(job))
+            began = self._since = self._clock.now()
+            outcome, after = await self._pass(job)
             self._since = None
+            self._metrics.passed(outcome, self._clock.now() - began)
+            if outcome == "done":
+                self._looked[job] = self._clock.now()
+            self._schedule(job, after)
 
     def stuck(self) -> str:
         """What is wrong if one pass takes too long, else empty: a liveness check."""
@@ -77,6 +86,19 @@ class Controller:
             await self._clock.sleep(RESYNC_SECONDS)
             for job in self.cache.jobs():
                 self._enqueue(job)
+
+    async def show(self) -> None:
+        """Keep the metrics that are no counts, for ever."""
+        while True:
+            jobs, now = self.cache.jobs(), self._clock.now()
+            self._looked = {job: self._looked.get(job, now) for job in jobs}
+            self._metrics.shows(
+                [pod for job in jobs for pod in self.cache.observe(job).pods],
+                queued=self._queue.qsize(),
+                age=now - min(self._looked.values(), default=now),
+                now=self._clock.wall(),
+            )
+            await self._clock.sleep(SHOW_SECONDS)
 
     def _enqueue(self, job: JobKey) -> None:
         if job not in self._queued:
@@ -91,25 +113,26 @@ class Controller:
             loop = asyncio.get_running_loop()
             self._timers[job] = loop.call_later(max(0.0, after), self._enqueue, job)
 
-    async def _pass(self, job: JobKey) -> float | None:
-        """One look at one job; seconds until the next is due."""
+    async def _pass(self, job: JobKey) -> tuple[str, float | None]:
+        """One look at one job: how it ended, and seconds until the next is due."""
         if not self.cache.heard:
-            return RETRY_SECONDS
+            return "retry", RETRY_SECONDS
         seen = self.cache.observe(job)
+        self._metrics.saw(seen.pods, self._clock.wall())
         plan = self._plan(job, seen)
         if plan is None:
-            return RESYNC_SECONDS
+            return "unjudged", RESYNC_SECONDS
         try:
             await self._perform(job, seen, plan)
         except Lost:
             raise
         except Conflict as error:
             self._log.debug("object changed meanwhile", job=job[1], why=str(error))
-            return CONFLICT_SECONDS
+            return "conflict", CONFLICT_SECONDS
         except (NotFound, Refused, Temporary) as error:
             self._log.warning("pass not finished; trying again", job=job[1], why=str(error))
-            return RETRY_SECONDS
-        return plan.requeue_after
+            return "retry", RETRY_SECONDS
+        return "done", plan.requeue_after
 
     def _plan(self, job: JobKey, seen: Observed) -> Plan | None:
         """The core's plan. A job that cannot be judged is left alone, and the others go on."""
@@ -203,6 +226,7 @@ class Controller:
         """An event object; the same one again counts up."""
         if job is None:
             return
+        self._metrics.told(note.reason)
         kind = "Warning" if note.warning else "Normal"
         self._log.info("event", job=job.metadata.name, reason=note.reason, message=note.message)
         name = _event_name(job, note)

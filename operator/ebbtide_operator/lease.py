@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ebbtide import labels
 from ebbtide.errors import Conflict, NotFound, Temporary
 from ebbtide.objects import rfc3339
 from ebbtide.ports import Clock, Cluster, Meta, Resource
 
-NAME = "ebbtide-operator"
+NAME = labels.LEASE
 
 
 class Lost(Temporary):
@@ -17,11 +18,22 @@ class Lost(Temporary):
 
 
 class Lease:
-    """`seconds`: how long others wait after the last renewal before they take over."""
+    """`seconds`: how long others wait after the last renewal before they take over.
+
+    `scrape`: host and port of the holder's /metrics, for who holds the lease to tell.
+    """
 
     def __init__(
-        self, *, cluster: Cluster, clock: Clock, holder: str, seconds: float, namespace: str
+        self,
+        *,
+        cluster: Cluster,
+        clock: Clock,
+        holder: str,
+        seconds: float,
+        namespace: str,
+        scrape: str = "",
     ) -> None:
+        self._told = {labels.SCRAPE: scrape}
         self._cluster, self._clock = cluster, clock
         self._holder, self._seconds, self._namespace = holder, seconds, namespace
         self._until = float("-inf")
@@ -76,7 +88,7 @@ class Lease:
         renewal = {"holderIdentity": self._holder, "renewTime": rfc3339(self._clock.wall())}
         found = await self._get()
         if found is None:
-            meta = Meta(name=NAME, namespace=self._namespace)
+            meta = Meta(name=NAME, namespace=self._namespace, annotations=self._told)
             spec = renewal | {"leaseDurationSeconds": self._seconds}
             kind = Resource("coordination.k8s.io/v1", "Lease", meta, spec=spec)
             await self._cluster.create(kind)
@@ -109,5 +121,5 @@ class Lease:
 
     async def _write(self, found: Resource, spec: Mapping[str, Any]) -> None:
         version = found.metadata.resource_version
-        patch = {"spec": spec}
+        patch = {"metadata": {"annotations": self._told}, "spec": spec}
         await self._cluster.patch("Lease", self._namespace, NAME, patch, version)

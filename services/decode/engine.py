@@ -25,6 +25,9 @@ def _emulated(spec: RLHFJobSpec, width: int, clock: Clock) -> Engine:
         sigma=numbers.sigma,
         tpot=numbers.tpot_ms / 1000,
         tpot_per_row=numbers.tpot_per_row_ms / 1000,
+        prompt_share=numbers.prompt_share,
+        prefill=numbers.prefill_ms_per_token / 1000,
+        prefix_cache=numbers.prefix_cache,
     )
     return EmulatedEngine(params, clock=clock)
 

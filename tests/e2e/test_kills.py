@@ -2,64 +2,65 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import pytest
 
 from benchmarks.stack import Stack
-from tests.checker.verdict import Verdict
-from tests.e2e.hunt import ROLES, Hunt, Kill
-from tests.e2e.jobs import Material, judged
+from tests.e2e.hunt import MOVERS, ROLES, assert_nothing_is_lost, hunt
+from tests.e2e.jobs import Material, Spec, training
+from tests.e2e.tiny import write_model
 
 pytestmark = [pytest.mark.e2e]
-END_SECONDS = 400.0
+MOVING_ROLES = ("prefill", *MOVERS)
 
 
-def hunt(
-    stack: Stack, material: Material, *, each: int, seed: int
-) -> tuple[list[Kill], list[Verdict]]:
-    """Kill `each` processes of every role in one short job after another."""
-    rng = random.Random(seed)  # noqa: S311 - a test must repeat
-    left = list(ROLES) * each
-    rng.shuffle(left)
-    kills: list[Kill] = []
-    verdicts: list[Verdict] = []
-    while left:
-        job = stack.submit(f"hunted-{seed}-{len(verdicts)}", material.spec())
-        chase = Hunt(stack, job.name, job.metadata.uid, rng)
-        while left and not chase.over:
-            if chase.kill(left[-1]):
-                left.pop()
-        ended = stack.finished(job.name, seconds=END_SECONDS)
-        assert ended.state == "Complete", f"{ended.reason}: {ended.message}"
-        kills += chase.kills
-        verdicts.append(judged(stack, job.metadata.uid))
-    return kills, verdicts
-
-
-def assert_nothing_is_lost(verdicts: list[Verdict]) -> None:
-    assert [verdict.faults() for verdict in verdicts if verdict.faults()] == []
-    # An actor that is killed between acceptance and its log takes what it held along; most stays.
-    assert all(2 * verdict.settled > verdict.accepted for verdict in verdicts)
-    abandoned, expected = (sum(getattr(v, n) for v in verdicts) for n in ("abandoned", "expected"))
-    assert abandoned <= 0.01 * expected
+@pytest.fixture(scope="module")
+def moving(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Spec:
+    """Prompts are computed by the service, and what is left of an actor goes on with others."""
+    model = write_model(tmp_path_factory.mktemp("long") / "model", more=110)
+    return Material(model, material.prompts).spec(
+        training=training(totalSteps=8, maxResponseTokens=160),
+        decode={"engine": "torch", "replicas": 3, "device": "cpu"},
+        prefill={"mode": "service", "device": "cpu"},
+        planner={"migration": "tau", "tau": 0.4},
+        learner={"ranks": 1, "device": "cpu"},
+    )
 
 
 @pytest.mark.timeout(900)
 def test_killing_every_role_twice_loses_and_doubles_nothing(
     stack: Stack, material: Material
 ) -> None:
-    kills, verdicts = hunt(stack, material, each=2, seed=1)
+    kills, verdicts = hunt(stack, material.spec(), ROLES, each=2, seed=1)
     assert Counter(kill.role for kill in kills) == dict.fromkeys(ROLES, 2)
     assert all(kill.pending for kill in kills)
+    assert_nothing_is_lost(verdicts)
+
+
+@pytest.mark.timeout(900)
+def test_killing_who_computes_prompts_and_who_moves_samples_loses_and_doubles_nothing(
+    stack: Stack, moving: Spec
+) -> None:
+    kills, verdicts = hunt(stack, moving, MOVING_ROLES, each=1, seed=3)
+    assert Counter(kill.role for kill in kills) == dict.fromkeys(MOVING_ROLES, 1)
     assert_nothing_is_lost(verdicts)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_a_hundred_kills_lose_and_double_nothing(stack: Stack, material: Material) -> None:
-    kills, verdicts = hunt(stack, material, each=17, seed=2)
+    kills, verdicts = hunt(stack, material.spec(), ROLES, each=17, seed=2)
     assert len(kills) >= 100
+    assert min(Counter(kill.role for kill in kills).values()) >= 10
+    assert_nothing_is_lost(verdicts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_thirty_kills_around_moving_samples_lose_and_double_nothing(
+    stack: Stack, moving: Spec
+) -> None:
+    kills, verdicts = hunt(stack, moving, MOVING_ROLES, each=10, seed=4)
     assert min(Counter(kill.role for kill in kills).values()) >= 10
     assert_nothing_is_lost(verdicts)

@@ -28,9 +28,9 @@ def long_answers(material: Material, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def moving(material: Material, rule: str, **decode: object) -> Spec:
-    sizes = training(totalSteps=1, promptsPerStep=6, maxResponseTokens=LONGEST)
+    sizes = training(totalSteps=3, promptsPerStep=6, maxResponseTokens=LONGEST)
     decoding = {"engine": "torch", "replicas": ACTORS, "referenceMode": True, "device": "cpu"}
-    planner = {"migration": rule, "tau": 0.4}
+    planner = {"migration": rule, "tau": 0.3}
     return material.spec(
         training=sizes,
         decode=decoding | decode,

@@ -32,10 +32,11 @@ class Bits:
     policies: list[str]
 
 
-def reference(material: Material, actors: int) -> Spec:
+def reference(material: Material, actors: int, **changes: Spec) -> Spec:
     sizes = training(totalSteps=STEPS, promptsPerStep=4, maxResponseTokens=24)
     decoding = {"engine": "torch", "replicas": actors, "referenceMode": True, "device": "cpu"}
-    return material.spec(training=sizes, decode=decoding, checkpoint={"everySteps": 1})
+    base: Spec = {"training": sizes, "decode": decoding, "checkpoint": {"everySteps": 1}}
+    return material.spec(**base | changes)
 
 
 def place(key: SampleKey) -> Place:
@@ -57,9 +58,14 @@ def bits(stack: Stack, job_uid: str) -> Bits:
 
 
 def undisturbed(stack: Stack, material: Material, actors: int) -> Bits:
-    job = stack.submit(f"reference-{actors}", reference(material, actors))
+    return completed(stack, f"reference-{actors}", reference(material, actors))
+
+
+def completed(stack: Stack, name: str, spec: Spec) -> Bits:
+    job = stack.submit(name, spec)
     ended = stack.finished(job.name, seconds=300)
     assert ended.state == "Complete", ended.message
+    assert judged(stack, job.metadata.uid).faults() == {}
     return bits(stack, job.metadata.uid)
 
 
@@ -77,6 +83,30 @@ def test_more_actors_give_the_same_bits(
     stack: Stack, material: Material, alone: Bits, actors: int
 ) -> None:
     assert undisturbed(stack, material, actors) == alone
+
+
+@pytest.mark.parametrize("assignment", ["round-robin", "lpt", "equal-count"])
+def test_any_assignment_gives_the_same_bits(
+    stack: Stack, material: Material, alone: Bits, assignment: str
+) -> None:
+    spec = reference(material, 3, planner={"assignment": assignment})
+    assert completed(stack, f"reference-{assignment}", spec) == alone
+
+
+def test_prompts_computed_by_the_service_give_the_same_bits(
+    stack: Stack, material: Material, alone: Bits
+) -> None:
+    spec = reference(material, 2, prefill={"mode": "service", "device": "cpu"})
+    assert completed(stack, "reference-service", spec) == alone
+    uid = stack.client.get("reference-service").metadata.uid
+    assert sum(r.prefill.in_service for r in step_reports(stack.blobs, uid)) > 0
+
+
+def test_a_pool_that_grows_and_shrinks_gives_the_same_bits(
+    stack: Stack, material: Material, alone: Bits
+) -> None:
+    spec = reference(material, 1, planner={"scaling": "elastic"})
+    assert completed(stack, "reference-elastic", spec) == alone
 
 
 def _at_work(progress: Progress, step: int) -> bool:

@@ -19,7 +19,7 @@ from ebbtide.engines.torch.kv import KvRows
 from ebbtide.engines.torch.prefill import Prefiller
 from ebbtide.engines.torch.rows import Rows
 from ebbtide.engines.torch.runner import Ints, Runner
-from ebbtide.engines.torch.sampling import Noise, draw
+from ebbtide.engines.torch.sampling import Noise
 from ebbtide.errors import Refused
 from ebbtide.kv import kv_key
 from ebbtide.ports import EngineCut, EngineEvent, EngineFailed, KvData
@@ -110,6 +110,8 @@ class Decoder:
         self.rows = Rows(limits.slots, limits.width)
         self.decoded = 0
         """Tokens decoded so far, replayed ones included."""
+        self.filling = 0.0
+        """Seconds spent on prompts so far, computed, forked or brought along."""
         self.prefiller = Prefiller(
             runner,
             storage.prompts,
@@ -156,6 +158,7 @@ class Decoder:
 
     def prefill(self, prompts: Sequence[bytes]) -> list[KvData]:
         """KV of prompts (packed), each of all its tokens but the last."""
+        began = self._now()
         found: list[KvData] = []
         most = self.prefiller.capacity
         for start in range(0, len(prompts), most):
@@ -163,6 +166,7 @@ class Decoder:
             for prompt, data in zip(some, self.prefiller.prompts(some), strict=True):
                 n = len(prompt) // 4 - 1
                 found.append(KvData(kv_key(self.policy, prompt, n, self.layout), data))
+        self.filling += self._now() - began
         return found
 
     def round(self) -> list[EngineEvent]:
@@ -208,7 +212,9 @@ class Decoder:
         ]
         taken = [sample for sample in taken if not sample.ended]
         self._fill([(self.rows.add(s, count=self._computed(s)), s) for s in taken])
+        self._runner.wait()
         started = self._now()
+        self.filling += started - now
         for sample in taken:
             sample.admitted, sample.started, sample.kv = now, started, None
         return events
@@ -282,17 +288,10 @@ class Decoder:
         at = self.rows.at[:n]
         positions = np.zeros(n, dtype=np.int64)
         positions[:live] = self.rows.positions
-        logits = self._runner.forward(
-            self._kv,
-            np.arange(n),
-            at["last"][:, None].copy(),
-            positions[:, None],
-            window=self._window(positions),
-        )
         tensor = self._runner.tensor
-        words, counts, heat = (tensor(at[k].copy()) for k in ("word", "count", "temperature"))
-        greedy = not at["temperature"][:live].any()
-        drawn = draw(logits[:, -1], Noise(words, counts, heat), greedy=greedy)
+        noise = Noise(*(tensor(at[k].copy()) for k in ("word", "count", "temperature")))
+        window = self._window(positions)
+        drawn = self._runner.step(self._kv, at["last"].copy(), positions, window, noise)
         return drawn.tokens[:live].cpu().numpy(), drawn.logprobs[:live].cpu().numpy()
 
     def _window(self, positions: Ints) -> int:

@@ -19,6 +19,7 @@ from ebbtide.engines.mailbox import Commands, Events, Seen
 from ebbtide.engines.publication import read_publication
 from ebbtide.engines.samples import open_sample
 from ebbtide.engines.torch.decoder import Decoder, Limits, make_storage
+from ebbtide.engines.torch.memory import give_back
 from ebbtide.engines.torch.prefill import BLOCK
 from ebbtide.engines.torch.promise import check_rows
 from ebbtide.engines.torch.runner import Ints, Runner, build_model, load_weights
@@ -55,11 +56,16 @@ class _Load:
 
 
 @dataclass(frozen=True)
+class _Sleep:
+    answer: Future[None]
+
+
+@dataclass(frozen=True)
 class _Close:
     pass
 
 
-_Command = _Submit | _Cut | _Prefill | _Load | _Close
+_Command = _Submit | _Cut | _Prefill | _Load | _Sleep | _Close
 
 
 class TorchEngine:
@@ -95,7 +101,7 @@ class TorchEngine:
             kv_export=bool(self._layout),
             block_size=self._limits.chunk if self._limits.reference else BLOCK,
             kv_layout=self._layout,
-            sleeps=False,
+            sleeps=True,
             reference=self._limits.reference,
         )
 
@@ -122,10 +128,9 @@ class TorchEngine:
         return self._stats
 
     async def sleep(self) -> None:
-        raise Refused("the torch engine does not sleep")
-
-    async def wake(self) -> None:
-        raise Refused("the torch engine does not sleep")
+        answer: Future[None] = Future()
+        self._commands.put(_Sleep(answer))
+        await asyncio.wrap_future(answer)
 
     async def close(self) -> None:
         self._commands.put(_Close())
@@ -156,6 +161,8 @@ class TorchEngine:
                     prefills.append(command)
                 case _Load():
                     self._load(command)
+                case _Sleep():
+                    self._sleep(command)
                 case _Close():
                     return False
         self._prefill(prefills)
@@ -182,6 +189,7 @@ class TorchEngine:
             decode_tokens=past.decode_tokens + decoder.decoded,
             prefill_shared=past.prefill_shared + prefiller.shared,
             prefill_imported=past.prefill_imported + prefiller.imported,
+            prefill_seconds=past.prefill_seconds + decoder.filling,
         )
 
     def _submit(self, admission: Admission) -> None:
@@ -267,6 +275,17 @@ class TorchEngine:
         self._layout = self._decoder.layout
         return Loaded(index.policy, scored)
 
+    def _sleep(self, command: _Sleep) -> None:
+        """Decoder, model and KV memory go; the next load builds them anew."""
+        if self._decoder and not self._decoder.idle:
+            command.answer.set_exception(Refused("an engine sleeps only while idle"))
+            return
+        self._retire()
+        self._model.empty()
+        self._layout = ""
+        give_back(self._device)
+        command.answer.set_result(None)
+
     def _probe(self, runner: Runner, tokens: Ints) -> bytes:
         if len(tokens) < 2:
             return b""
@@ -289,7 +308,7 @@ class TorchEngine:
                 match command:
                     case _Submit(admission):
                         self._fail([admission.assign.dispatch], error)
-                    case _Load() | _Prefill():
+                    case _Load() | _Prefill() | _Sleep():
                         command.answer.set_exception(error)
                     case _Close():
                         return
@@ -313,6 +332,11 @@ class _ModelHolder:
         assert self._runner is not None, "nothing was loaded"
         return self._runner
 
+    def empty(self) -> None:
+        """Hold neither weights nor KV."""
+        self._built = self._runner = None
+        self.storage = make_storage(self._limits)
+
     def fill(
         self, folder: Path, tensors: Mapping[str, Tensor], aliases: Mapping[str, str]
     ) -> Runner:
@@ -325,6 +349,8 @@ class _ModelHolder:
         load_weights(self.runner.model, tensors, aliases)
         if fresh and self._limits.reference:
             check_rows(self.runner, self._limits)
+        elif fresh:
+            self.runner.trace()
         return self.runner
 
 

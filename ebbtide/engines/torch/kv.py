@@ -57,6 +57,19 @@ class KvRows(Cache):
         self.aim: Aim | None = None
         self._layers: list[tuple[Tensor, Tensor]] = []
 
+    @classmethod
+    def over(cls, layers: list[tuple[Tensor, Tensor]]) -> KvRows:
+        """Rows in storage that is there: (keys, values) of each layer, (rows, groups, width, d)."""
+        rows, _, width, _ = layers[0][0].shape
+        found = cls(rows, width)
+        found._layers = layers
+        return found
+
+    @property
+    def stored(self) -> list[Tensor]:
+        """Keys and values of each layer, in turn."""
+        return [stored for layer in self._layers for stored in layer]
+
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
@@ -143,4 +156,5 @@ class KvRows(Cache):
         rows, positions, window, leading = self.aim
         stored[rows[:, None], :, positions] = states.transpose(1, 2)
         seen = stored[:, :, :window]
-        return seen[: len(rows)] if leading else seen.index_select(0, rows)
+        # A recording takes len() for a constant, and a shape for what it is.
+        return seen[: rows.shape[0]] if leading else seen.index_select(0, rows)

@@ -16,6 +16,8 @@ from transformers.initialization import no_init_weights
 from ebbtide.engines.publication import tied_names
 from ebbtide.engines.torch import attention
 from ebbtide.engines.torch.kv import Aim, Geometry, KvRows
+from ebbtide.engines.torch.sampling import Drawn, Noise, draw
+from ebbtide.engines.torch.traced import Asked, TracedStep, additive, traced_step
 from ebbtide.errors import Corrupt, Refused
 
 FULL = "full_attention"
@@ -86,6 +88,26 @@ class Runner:
         window = getattr(config, "sliding_window", None)
         self._sliding: int | None = window if kinds is None or SLIDING in kinds else None
         self._mixed = kinds is not None and FULL in kinds and SLIDING in kinds
+        self._step: TracedStep | None = None
+
+    @property
+    def traced(self) -> bool:
+        """Whether decode steps are replayed from a recording."""
+        return self._step is not None
+
+    def trace(self) -> None:
+        """Record a decode step, once the model has weights; does nothing where that is not safe."""
+        self._step = traced_step(self.model, self._one_row()) if self._sliding is None else None
+
+    def step(self, kv: KvRows, tokens: Ints, positions: Ints, window: int, noise: Noise) -> Drawn:
+        """Compute `tokens` (n,) at `positions` (n,) of the first n rows, and draw what follows."""
+        rows = np.arange(len(tokens))
+        if self._step and kv.stored:
+            keys = torch.arange(window, device=self.device)
+            ids, at = self.tensor(tokens[:, None]), self.tensor(positions[:, None])
+            return self._step(kv, Asked(ids, at, self.tensor(rows), keys, noise))
+        logits = self.forward(kv, rows, tokens[:, None], positions[:, None], window=window)
+        return draw(logits[:, -1], noise, greedy=not bool(noise.temperature.any()))
 
     def forward(
         self, kv: KvRows, rows: Ints, tokens: Ints, positions: Ints, *, window: int, keep: int = 1
@@ -122,9 +144,18 @@ class Runner:
 
     def geometry(self) -> Geometry | None:
         """What this model's keys are, found by computing one; None if its layers differ."""
+        return self._one_row().geometry
+
+    def _one_row(self) -> KvRows:
+        """Keys and values of a single position."""
         nought, kv = np.zeros((1, 1), dtype=np.int64), KvRows(1, 1)
         self.forward(kv, nought[0], nought, nought, window=1)
-        return kv.geometry
+        return kv
+
+    def wait(self) -> None:
+        """Until the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
         """`array` on the model's device; shares memory where that is the CPU."""
@@ -134,12 +165,9 @@ class Runner:
         """Additive masks (n, 1, t, window): each query sees keys up to its own position."""
         keys = torch.arange(window, device=self.device)
         queries = positions[:, None, :, None]
-        full = self._additive(keys <= queries)
+        full = additive(keys <= queries, self.model.dtype)
         if self._sliding is None or self._sliding >= window:
             return {FULL: full, SLIDING: full} if self._mixed else full
-        sliding = self._additive((keys <= queries) & (keys > queries - self._sliding))
+        near = (keys <= queries) & (keys > queries - self._sliding)
+        sliding = additive(near, self.model.dtype)
         return {FULL: full, SLIDING: sliding} if self._mixed else sliding
-
-    def _additive(self, allowed: Tensor) -> Tensor:
-        zeros = torch.zeros((), dtype=self.model.dtype, device=self.device)
-        return torch.where(allowed, zeros, float("-inf"))

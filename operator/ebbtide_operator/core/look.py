@@ -41,6 +41,13 @@ class Look(msgspec.Struct, frozen=True):
         """As the planner reported it."""
         return status.read(self.cast.job.status, "cost", status.CostStatus)
 
+    @property
+    def prefilled(self) -> bool:
+        """Whether there is to be a prefill service: by the job, or as the planner chose."""
+        mode = self.cast.spec.prefill.mode
+        chosen = status.read(self.cast.job.status, "prefill", status.PrefillStatus)
+        return mode == "service" or (mode == "auto" and chosen.wanted)
+
     def of(self, *roles: str) -> list[PodView]:
         """Pods of these roles."""
         return [pod for pod in self.pods if pod.label(labels.ROLE) in roles]
@@ -72,7 +79,7 @@ class Look(msgspec.Struct, frozen=True):
         if not self.cast.scores:
             return 0
         if role == PREFILL:
-            return int(spec.prefill.mode == "service")
+            return int(self.prefilled)
         if role == REWARD:
             return spec.reward.replicas if spec.reward else 0
         assert role == DECODE

@@ -11,7 +11,7 @@ import msgspec
 
 from ebbtide.ports import Resource
 
-FIELDS = frozenset({"progress", "policy", "cost"})
+FIELDS = frozenset({"progress", "policy", "cost", "prefill"})
 """Status fields that belong to the planner."""
 
 

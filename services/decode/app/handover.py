@@ -76,4 +76,5 @@ class Handover:
     def still_open(self) -> StillOpen:
         """Which exports may still be read."""
         tickets = self.transfer.held() if self.transfer is not None else ()
+        self.metrics.holds(len(tickets))
         return StillOpen(frozenset(ticket.opaque for ticket in tickets))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
-from ebbtide.metrics import SECONDS
+from ebbtide.catalogue import DECODE, Instruments
 from ebbtide.wire import Cut, EngineStats, Failed, PolicyRef
 from services.decode.core.messages import Terminal
 
@@ -21,57 +21,27 @@ class DecodeMetrics:
     """Reasons of an end: stop | length | cut | a failure's code."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def gauge(name: str, what: str) -> Gauge:
-            return Gauge(f"ebbtide_decode_{name}", what, registry=registry)
-
-        self._running = gauge("running", "Samples that the engine decodes")
-        self._waiting = gauge("waiting", "Samples that wait for a slot of the engine")
-        self._lag = gauge("journal_lag_tokens", "Tokens drawn that the hot store lacks")
-        self._outbox = gauge("outbox", "Terminal facts that the planner has not settled")
-        self._policy = gauge("policy_version", "Version that is held; -1 for none")
-        self._tokens = Counter("ebbtide_decode_tokens", "Tokens drawn", registry=registry)
-        self._ended = Counter(
-            "ebbtide_decode_ended", "Samples by how they ended here", ["reason"], registry=registry
-        )
-        self._load = Histogram(
-            "ebbtide_decode_load_seconds",
-            "Time to fetch, load and probe a policy",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._load_failures = Counter(
-            "ebbtide_decode_load_failures", "Policies that did not load", registry=registry
-        )
-        self._pulls = Counter(
-            "ebbtide_decode_kv_pulls",
-            "Tickets by what came of them",
-            ["outcome"],
-            registry=registry,
-        )
-        self._prefilled = Counter(
-            "ebbtide_decode_prefill_tokens",
-            "Tokens that samples needed prefilled: computed here, shared, or imported",
-            ["source"],
-            registry=registry,
-        )
-        self._prompts = Counter(
-            "ebbtide_decode_prompt_kv",
-            "Prompts that the prefill service was to have, by what came of them",
-            ["outcome"],
-            registry=registry,
-        )
-        self._exports = Counter(
-            "ebbtide_decode_kv_exports", "Cuts with KV by outcome", ["outcome"], registry=registry
-        )
-        self._moved = Counter(
-            "ebbtide_decode_kv_bytes", "KV handed over", ["direction"], registry=registry
-        )
-        self._pull_seconds = Histogram(
-            "ebbtide_decode_kv_pull_seconds",
-            "Time to pull KV that was imported",
-            buckets=SECONDS,
-            registry=registry,
-        )
+        make = Instruments(registry, DECODE)
+        self._running = make.gauge("ebbtide_decode_running_samples")
+        self._waiting = make.gauge("ebbtide_decode_waiting_samples")
+        self._kv_used = make.gauge("ebbtide_decode_kv_used_tokens")
+        self._kv_capacity = make.gauge("ebbtide_decode_kv_capacity_tokens")
+        self._pace = make.gauge("ebbtide_decode_token_seconds")
+        self._lag = make.gauge("ebbtide_decode_journal_lag_tokens")
+        self._outbox = make.gauge("ebbtide_decode_outbox_facts")
+        self._policy = make.gauge("ebbtide_decode_policy_version")
+        self._tokens = make.counter("ebbtide_decode_tokens_total")
+        self._ended = make.counter("ebbtide_decode_ended_samples_total")
+        self._load = make.summary("ebbtide_decode_load_seconds")
+        self._load_bytes = make.counter("ebbtide_decode_load_bytes_total")
+        self._load_failures = make.counter("ebbtide_decode_load_failures_total")
+        self._prefilled = make.counter("ebbtide_decode_prefill_tokens_total")
+        self._prompts = make.counter("ebbtide_decode_prompt_requests_total")
+        self._pulls = make.counter("ebbtide_decode_kv_pulls_total")
+        self._pull_seconds = make.summary("ebbtide_decode_kv_pull_seconds")
+        self._exports = make.counter("ebbtide_decode_kv_exports_total")
+        self._held = make.gauge("ebbtide_decode_kv_held_exports")
+        self._moved = make.counter("ebbtide_decode_kv_bytes_total")
         self._drawn = 0
         self._filled = EngineStats()
         self._policy.set(-1)
@@ -82,6 +52,9 @@ class DecodeMetrics:
         """Show the actor as it is now."""
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
+        self._kv_used.set(stats.kv_used)
+        self._kv_capacity.set(stats.kv_total)
+        self._pace.set(stats.tpot)
         self._lag.set(unjournalled)
         self._outbox.set(outbox)
         self._policy.set(policy.n if policy else -1)
@@ -114,9 +87,14 @@ class DecodeMetrics:
         self._exports.labels("held" if size else "failed").inc()
         self._moved.labels("out").inc(size)
 
-    def loaded(self, seconds: float) -> None:
-        """A policy was loaded in so many seconds."""
+    def holds(self, exports: int) -> None:
+        """So many exports may still be read."""
+        self._held.set(exports)
+
+    def loaded(self, seconds: float, size: int) -> None:
+        """A policy of `size` bytes was loaded in so many seconds."""
         self._load.observe(seconds)
+        self._load_bytes.inc(size)
 
     def not_loaded(self) -> None:
         """A policy could not be loaded."""

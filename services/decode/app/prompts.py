@@ -56,6 +56,11 @@ class Prompts:
         self._trim()
         return kv
 
+    def forget(self) -> None:
+        """Keep no KV; what is on its way is kept for whoever waits for it."""
+        for key in [key for key, asking in self._asked.items() if asking.done()]:
+            del self._asked[key]
+
     def _wanted(self, assign: Assign, prompt: bytes) -> KvKey | None:
         """The KV that this engine can use, if it is what `assign` promises."""
         promised, layout = assign.kv, self.engine.caps.kv_layout

@@ -44,6 +44,8 @@ from services.decode.core.messages import (
     Release,
     Reply,
     Settled,
+    SleepEngine,
+    Slept,
     Store,
     Tick,
     Write,
@@ -74,7 +76,8 @@ class Shell:
     def __init__(self, *, world: World, process: Process) -> None:
         settings = world.settings
         self._world, self._process = world, process
-        limits = Limits(slots=world.slots, orphan=settings.orphan_seconds)
+        sleeps, orphan = world.engine.caps.sleeps, settings.orphan_seconds
+        limits = Limits(slots=world.slots, orphan=orphan, sleeps=sleeps)
         self._actor = Actor(
             name=settings.pod,
             incarnation=uuid.uuid4().hex,
@@ -125,6 +128,7 @@ class Shell:
             Publish: self._publish,
             Settled: self._desk.settle,
             Load: lambda e: self._spawn(self._load(e), "load"),
+            SleepEngine: lambda _: self._spawn(self._sleep(), "sleep"),
             Gone: self._leave,
         }
 
@@ -264,7 +268,7 @@ class Shell:
         world, log = self._world, self._process.log
         began = world.clock.now()
         try:
-            await load_policy(
+            size = await load_policy(
                 effect.policy,
                 effect.index,
                 blobs=world.blobs,
@@ -278,9 +282,20 @@ class Shell:
             self.post(LoadFailed(effect.policy, str(error), lasting))
             return
         seconds = world.clock.now() - began
-        self._metrics.loaded(seconds)
+        self._metrics.loaded(seconds, size)
         log.info("policy loaded", policy=effect.policy.n, seconds=round(seconds, 3))
         self.post(PolicyLoaded(effect.policy))
+
+    async def _sleep(self) -> None:
+        why = ""
+        try:
+            await self._world.engine.sleep()
+            self._prompts.forget()
+            self._process.log.info("asleep: weights and KV given up")
+        except EbbtideError as error:
+            why = str(error)
+            self._process.log.warning("cannot sleep", why=why)
+        self.post(Slept(why))
 
     def _leave(self, effect: Gone) -> None:
         if not self._gone.done():

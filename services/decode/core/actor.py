@@ -2,14 +2,11 @@
 
 Each dispatch takes one way: fetching -> running -> (finished: storing | cut: closing) -> outbox
 -> settled. A cut with a reader holds its KV beyond that (`services.decode.core.holding`). It ends
-in exactly one terminal fact, which is kept and published until the planner
-has answered for it. A dispatch that was settled is remembered, so a late copy of its Submit is
-not run again.
+in exactly one terminal fact, which is kept and published until the planner has answered for it. A
+dispatch that was settled is remembered, so a late copy of its Submit is not run again.
 """
 
 from __future__ import annotations
-
-from collections import OrderedDict
 
 from ebbtide import journals
 from ebbtide.loading import Loading
@@ -38,6 +35,7 @@ from ebbtide.wire import (
     PolicyRef,
     Refusal,
     Settle,
+    Sleep,
     Submit,
     pack_ints,
 )
@@ -66,6 +64,8 @@ from services.decode.core.messages import (
     Release,
     Reply,
     Settled,
+    SleepEngine,
+    Slept,
     StillOpen,
     Store,
     Stored,
@@ -73,8 +73,8 @@ from services.decode.core.messages import (
     Tick,
     Write,
 )
-
-_REMEMBERED = 1 << 16
+from services.decode.core.past import Past
+from services.decode.core.resting import Resting
 
 
 class Actor:
@@ -90,12 +90,13 @@ class Actor:
         self._number = 0
         self._held: dict[Dispatch, Held] = {}
         self._outbox: dict[Dispatch, Terminal] = {}
-        self._past: OrderedDict[Dispatch, None] = OrderedDict()
+        self._past = Past()
         self._loading = Loading(tries=limits.load_tries, pause=limits.load_pause)
         self._unable: LoadFailed | None = None
         self._prefill = 0.0
         self._closing: set[Dispatch] = set()
         self._holding = Holding()
+        self._resting = Resting(able=limits.sleeps)
         self._gone = False
         self._now = now
         self._effects: list[Effect] = []
@@ -110,6 +111,7 @@ class Actor:
             StillOpen: self._still_open,
             PolicyLoaded: self._loaded,
             LoadFailed: self._load_failed,
+            Slept: self._slept,
             PlannerSeen: self._planner_seen,
             Leave: self._leave,
             Tick: self._tick,
@@ -119,11 +121,13 @@ class Actor:
 
     @property
     def state(self) -> str:
-        """Loading | serving | draining | empty, for heartbeats."""
+        """Loading | serving | draining | empty | asleep, for heartbeats."""
         if self.draining:
             return "draining"
         if self._loading.busy:
             return "loading"
+        if self._resting.asleep:
+            return "asleep"
         return "serving" if self.policy else "empty"
 
     @property
@@ -184,6 +188,8 @@ class Actor:
                 self._settle(command)
             case LoadPolicy():
                 return self._want(command)
+            case Sleep():
+                return self._sleep()
             case Drain():
                 self._leave(command)
         return None
@@ -225,15 +231,10 @@ class Actor:
             for dispatch in dispatches:
                 fact = self._outbox.pop(dispatch, None)
                 if fact is not None:
-                    self._remember(dispatch)
+                    self._past.add(dispatch)
                     self._do(Settled(fact, verdict))
                     ticket = self._holding.void(dispatch) if verdict == "void" else None
                     self._release(ticket)
-
-    def _remember(self, dispatch: Dispatch) -> None:
-        self._past[dispatch] = None
-        while len(self._past) > _REMEMBERED:
-            self._past.popitem(last=False)
 
     # --- policy -----------------------------------------------------------------------------------
 
@@ -242,8 +243,24 @@ class Actor:
         if self.draining:
             return Refusal("draining", "the actor is leaving")
         if self._loading.want(command, self.policy):
+            self._resting.wake()
             self._cut_all(list(self._held))
         return None
+
+    def _sleep(self) -> Refusal | None:
+        refusal = self._resting.refusal(
+            draining=self.draining,
+            held=len(self._held),
+            kv=len(self._holding.dispatches),
+            loading=self._loading.busy,
+        )
+        if refusal is None and self._resting.begin():
+            self.policy = None
+            self._do(SleepEngine())
+        return refusal
+
+    def _slept(self, event: Slept) -> None:
+        self._resting.done(well=not event.why)
 
     def _loaded(self, event: PolicyLoaded) -> None:
         if self._loading.succeeded(event.policy):
@@ -369,7 +386,7 @@ class Actor:
             if held.closed or late:
                 self._closing.discard(held.assign.dispatch)
                 self._end(held, held.cut(self._name))
-        idle = not self._held and not self.draining
+        idle = not self._held and not self.draining and not self._resting.under_way
         command = self._loading.begin(self._now) if idle else None
         if command is not None:
             self.policy = None

@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     A cut waits `close` for the hot store, then hands over what the journal is known to hold. A
     policy that does not load is tried `load_tries` times, with `load_pause` between the first two
-    and twice as much each time: half a minute in all.
+    and twice as much each time: half a minute in all. `sleeps`: the engine can.
     """
 
     slots: int
@@ -36,6 +36,7 @@ class Limits(msgspec.Struct, frozen=True):
     close: float = 10.0
     load_tries: int = 6
     load_pause: float = 1.0
+    sleeps: bool = False
 
 
 class Held(msgspec.Struct):

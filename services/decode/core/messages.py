@@ -95,6 +95,12 @@ class LoadFailed(msgspec.Struct, frozen=True):
     lasting: bool = False
 
 
+class Slept(msgspec.Struct, frozen=True):
+    """The engine keeps neither weights nor KV, or could not give them up: `why`."""
+
+    why: str = ""
+
+
 class PlannerSeen(msgspec.Struct, frozen=True):
     """A planner of this fence lives."""
 
@@ -120,6 +126,7 @@ Event = (
     | StillOpen
     | PolicyLoaded
     | LoadFailed
+    | Slept
     | PlannerSeen
     | Leave
     | Tick
@@ -195,6 +202,10 @@ class Load(msgspec.Struct, frozen=True):
     index: Ref
 
 
+class SleepEngine(msgspec.Struct, frozen=True):
+    """Have the engine give up weights and KV; it is idle. Answered by Slept."""
+
+
 class Settled(msgspec.Struct, frozen=True):
     """The planner answered for this fact. verdict: accepted | void."""
 
@@ -223,6 +234,7 @@ Effect = (
     | Store
     | Publish
     | Load
+    | SleepEngine
     | Settled
     | Gone
 )

@@ -17,13 +17,20 @@ from ebbtide.metrics import render
 from ebbtide.ports import Blobs, Clock, Cluster
 from services.gateway.app import documents, preflight, problems
 from services.gateway.app.artifacts import ArtifactRoutes
+from services.gateway.app.costs import CostRoutes
 from services.gateway.app.doors import Door
 from services.gateway.app.edge import BodyLimit, Figures, Gate, Outer
+from services.gateway.app.estimates import Estimates
 from services.gateway.app.events import EventRoutes
+from services.gateway.app.figures import FigureRoutes
+from services.gateway.app.held import HeldTime
+from services.gateway.app.histories import Histories
 from services.gateway.app.jobs import JobRoutes
 from services.gateway.app.logs import LogRoutes
 from services.gateway.app.parts import KIND, Parts
 from services.gateway.app.sse import Streams
+from services.gateway.app.tallies import Tallies
+from services.gateway.app.ui import Api, UiRoutes
 from services.gateway.core.limits import Buckets
 from services.gateway.settings import GatewaySettings
 
@@ -59,10 +66,18 @@ def routes(parts: Parts, registry: CollectorRegistry) -> FastAPI:
     streams = Streams(parts.settings.max_streams)
     look = partial(preflight.look, paths=parts.settings.check_paths)
     # Installed one by one on the app's own router: a nested router hides its routes' methods.
-    JobRoutes(parts=parts, preflight=look).install(app.router)
-    EventRoutes(parts=parts, streams=streams).install(app.router)
-    LogRoutes(parts=parts, streams=streams).install(app.router)
-    ArtifactRoutes(parts=parts).install(app.router)
+    histories, tallies = Histories(blobs=parts.blobs), Tallies(blobs=parts.blobs)
+    held = HeldTime(blobs=parts.blobs)
+    estimates = Estimates(parts=parts, tallies=tallies)
+    jobs = JobRoutes(parts=parts, preflight=look, estimates=estimates)
+    events = EventRoutes(parts=parts, streams=streams)
+    artifacts = ArtifactRoutes(parts=parts, histories=histories)
+    costs = CostRoutes(parts=parts, histories=histories, tallies=tallies, held=held)
+    pages = UiRoutes(api=Api(jobs=jobs, artifacts=artifacts, costs=costs, events=events))
+    logs = LogRoutes(parts=parts, streams=streams)
+    figures = FigureRoutes(parts=parts, histories=histories, tallies=tallies, held=held)
+    for group in (jobs, events, logs, artifacts, costs, figures, pages):
+        group.install(app.router)
     _add_probes(app, parts, registry)
     problems.install(app)
     described: dict[str, Any] = {}

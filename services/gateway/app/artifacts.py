@@ -1,4 +1,4 @@
-"""Routes over what a job left in the blob store: metrics, cost, checkpoints, samples."""
+"""Routes over what a job left in the blob store: step reports, checkpoints, samples."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ import msgspec
 from fastapi import APIRouter, Path, Query
 from starlette.responses import JSONResponse, Response
 
-from ebbtide import paths, usage
-from ebbtide.api import CheckpointList, CostReport, Metrics, SampleList, StepDecision
+from ebbtide import paths
+from ebbtide.api import CheckpointList, Metrics, SampleList, SampleWhole, StepDecision
 from ebbtide.errors import NotFound
 from ebbtide.ports import Resource
-from ebbtide.usage import Usage
 from ebbtide.wire import BatchManifest, Manifest, Ref, Rollout, SampleKey, decode
 from services.gateway.app.documents import add, answers
 from services.gateway.app.histories import Histories
 from services.gateway.app.parts import JobName, Parts
 from services.gateway.app.texts import Tokenizers
-from services.gateway.core import cost, samples
+from services.gateway.core import samples
 from services.gateway.core.history import StepView
 
 _AHEAD = 16
 
+Place = Annotated[int, Path(ge=0, le=2**31)]
 Limit = Annotated[int, Query(ge=1, le=100, description="At most so many.")]
 
 
 class ArtifactRoutes:
     """Handlers; all of them only read."""
 
-    def __init__(self, *, parts: Parts) -> None:
-        self._parts = parts
-        self._histories = Histories(blobs=parts.blobs)
+    def __init__(self, *, parts: Parts, histories: Histories) -> None:
+        self._parts, self._histories = parts, histories
         self._tokenizers = Tokenizers(blobs=parts.blobs)
 
     def install(self, router: APIRouter) -> None:
@@ -41,9 +40,11 @@ class ArtifactRoutes:
         decided = answers(200, StepDecision, 400, 404, 422)
         path = "/v1/jobs/{name}/steps/{step}/decision"
         add(router, "GET", path, self.get_decision, decided)
+        one = answers(200, SampleWhole, 404, 422)
+        path = "/v1/jobs/{name}/samples/{step}/{group}/{index}"
+        add(router, "GET", path, self.get_sample, one)
         for handler, model in (
             (self.get_metrics, Metrics),
-            (self.get_cost, CostReport),
             (self.get_checkpoints, CheckpointList),
             (self.get_samples, SampleList),
         ):
@@ -92,20 +93,6 @@ class ArtifactRoutes:
         found |= {"migration": moved} if (moved := report.get("migration")) else {}
         return JSONResponse(found)
 
-    async def get_cost(self, name: JobName) -> Response:
-        """Held time and money by role and cause."""
-        job = await self._parts.job(name)
-        history = await self._histories.of(job.metadata.uid)
-        prices = {price["pool"]: price["perHour"] for price in job.spec.get("prices", ())}
-        currency = str(job.spec.get("currency", "USD"))
-        held = await self.usages(job)
-        return JSONResponse(cost.report(held, history.spent, prices=prices, currency=currency))
-
-    async def usages(self, job: Resource) -> list[Usage]:
-        """The operator's usage files of the job."""
-        found = await self._parts.blobs.list(paths.usages(job.metadata.uid))
-        return [usage.decode(data) for data in await self._read_all(found)]
-
     async def get_checkpoints(self, name: JobName) -> Response:
         """Committed checkpoints that retention has kept, newest first."""
         uid = (await self._parts.job(name)).metadata.uid
@@ -137,19 +124,42 @@ class ArtifactRoutes:
             view.keys(purpose), step=chosen_step, after=after, limit=limit
         )
         advantages = await self._advantages(history.frozen.get(chosen_step))
-        items = await self._sample_views(job, view, keys, advantages)
+        rollouts = await self._rollouts(view, keys)
+        items = await self._sample_views(job, view, rollouts, advantages)
         return JSONResponse({"step": chosen_step, "items": items, "next": following})
+
+    async def get_sample(
+        self,
+        name: JobName,
+        step: Place,
+        group: Place,
+        index: Place,
+        turn: Annotated[int, Query(ge=0, le=2**31)] = 0,
+    ) -> Response:
+        """One accepted sample whole: texts, tokens, score, advantage, versions, hand-outs."""
+        job = await self._parts.job(name)
+        key = SampleKey(job.metadata.uid, step, group, index, turn)
+        view = await self._histories.step(key.job_uid, step)
+        if key not in view.accepted:
+            raise NotFound(f"step {step} has no accepted sample {group}/{index}", field="index")
+        history = await self._histories.of(key.job_uid)
+        advantages = await self._advantages(history.frozen.get(step))
+        rollouts = await self._rollouts(view, [key])
+        (shown,) = await self._sample_views(job, view, rollouts, advantages)
+        return JSONResponse(samples.whole(shown, rollouts[0], view.handed[key]))
+
+    async def _rollouts(self, view: StepView, keys: list[SampleKey]) -> list[Rollout]:
+        refs = [view.ref(key) for key in keys]
+        blobs = await asyncio.gather(*(self._parts.blobs.fetch(ref) for ref in refs))
+        return [decode(data, Rollout) for data in blobs]
 
     async def _sample_views(
         self,
         job: Resource,
         view: StepView,
-        keys: list[SampleKey],
+        rollouts: list[Rollout],
         advantages: Mapping[SampleKey, float],
     ) -> list[dict[str, Any]]:
-        refs = [view.ref(key) for key in keys]
-        blobs = await asyncio.gather(*(self._parts.blobs.fetch(ref) for ref in refs))
-        rollouts = [decode(data, Rollout) for data in blobs]
         policies = {span.policy: None for rollout in rollouts for span in rollout.spans}
         text = await self._tokenizers.decoder(job, policies)
         return [

@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 import uuid
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ebbtide.catalogue import GATEWAY, Instruments
 from ebbtide.errors import EbbtideError
 from ebbtide.logs import Log
-from ebbtide.metrics import SECONDS
 from ebbtide.ports import Clock
+from services.gateway.app import ui
 from services.gateway.app.doors import Door
 from services.gateway.app.problems import respond
 from services.gateway.core.limits import Buckets
@@ -39,19 +40,9 @@ class Figures:
     """Metrics of the API."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = Counter(
-            "ebbtide_gateway_requests",
-            "Answers by route, method and status.",
-            ("route", "method", "status"),
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "ebbtide_gateway_request_seconds",
-            "From the request to the start of the answer.",
-            ("route",),
-            buckets=SECONDS,
-            registry=registry,
-        )
+        make = Instruments(registry, GATEWAY)
+        self.requests = make.counter("ebbtide_gateway_requests_total")
+        self.seconds = make.histogram("ebbtide_gateway_request_seconds")
 
 
 class Outer:
@@ -100,7 +91,7 @@ class _Answer:
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
             for name, value in SECURITY:
-                headers[name] = value
+                headers.setdefault(name, value)
             headers["X-Request-Id"] = self._request_id
             headers.setdefault("Cache-Control", "no-store")
         await self._send(message)
@@ -123,8 +114,11 @@ class Gate:
             problem = await self._admit(scope)
         except EbbtideError as error:  # whoever knows the callers does not answer
             problem = from_error(error)
-        if problem is None:
+        if problem is None or _is_sign_in(scope, problem):
             await self._app(scope, receive, send)
+        elif problem.kind == "unauthorized" and _is_page(scope):
+            wrong = ui.COOKIE in Request(scope).cookies
+            await ui.sign_in(wrong=wrong)(scope, receive, send)
         else:
             await respond(problem, Request(scope))(scope, receive, send)
 
@@ -183,7 +177,19 @@ class BodyLimit:
 
 def _token(scope: Scope) -> str | None:
     scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
+    if scheme.lower() == "bearer":
+        return token.strip()
+    # A browser shows its cookie, to the pages alone: they only read.
+    return Request(scope).cookies.get(ui.COOKIE) or None if _is_page(scope) else None
+
+
+def _is_page(scope: Scope) -> bool:
+    return bool(scope["path"] == ui.HOME or scope["path"].startswith(f"{ui.HOME}/"))
+
+
+def _is_sign_in(scope: Scope, problem: Problem) -> bool:
+    """Signing in needs no token yet; guesses share the rate of their address all the same."""
+    return problem.kind == "unauthorized" and scope["path"] == ui.SIGN_IN
 
 
 def _request_id(headers: Headers) -> str:

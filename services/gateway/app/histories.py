@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
 
 from ebbtide import paths
 from ebbtide.errors import NotFound
 from ebbtide.ledger import Segment, segment_at
 from ebbtide.ports import Blobs
-from ebbtide.wire import Record
+from ebbtide.wire import Record, Spent
 from services.gateway.core.history import History, StepView
 from services.gateway.core.problems import Problem
 
 _AHEAD = 32
-_KEPT = 16
+_KEPT = 128
 _SECONDS = 30.0
 
 
@@ -43,13 +44,26 @@ class Histories:
     async def step(self, uid: str, step: int) -> StepView:
         """The samples of one step."""
         slots = sorted((await self.of(uid)).steps.get(step, ()))
+        return StepView(step, await self._records(uid, slots))
+
+    async def spent(self, uid: str, steps: range) -> dict[tuple[str, str, str], float]:
+        """Seconds by (role, actor, cause) that these committed steps were charged."""
+        known = (await self.of(uid)).spent_in
+        slots = sorted({slot for step, found in known.items() if step in steps for slot in found})
+        seconds: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        for record in await self._records(uid, slots):
+            if isinstance(record, Spent) and record.step in steps:
+                seconds[record.role, record.pod, record.cause] += record.seconds
+        return seconds
+
+    async def _records(self, uid: str, slots: Sequence[int]) -> list[Record]:
         records: list[Record] = []
         for first in range(0, len(slots), _AHEAD):
             window = slots[first : first + _AHEAD]
             for segment in await asyncio.gather(*(self._segment(uid, slot) for slot in window)):
                 assert segment is not None, "a segment never goes away"
                 records += segment.records
-        return StepView(step, records)
+        return records
 
     async def _catch_up(self, uid: str, history: History) -> None:
         ahead = 1  # most calls find nothing new: ask for one before asking for many

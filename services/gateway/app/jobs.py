@@ -18,6 +18,7 @@ from ebbtide.spec.check import Fault, Invalid
 from services.gateway.app.bodies import read_document
 from services.gateway.app.documents import DOCUMENT_BODY, add, answers
 from services.gateway.app.endings import ending
+from services.gateway.app.estimates import Estimates
 from services.gateway.app.parts import KIND, IfMatch, JobName, Parts, job_response, tenant
 from services.gateway.app.preflight import Findings
 from services.gateway.core import changes, listing, preconditions, submit
@@ -39,8 +40,8 @@ Key = Annotated[
 class JobRoutes:
     """Handlers; `preflight` looks at what the schema cannot know."""
 
-    def __init__(self, *, parts: Parts, preflight: Preflight) -> None:
-        self._parts = parts
+    def __init__(self, *, parts: Parts, preflight: Preflight, estimates: Estimates) -> None:
+        self._parts, self._estimates = parts, estimates
         self._preflight = preflight
         self._in_flight: set[tuple[str, str]] = set()
 
@@ -117,7 +118,13 @@ class JobRoutes:
             raise Invalid(findings.faults)
         return findings
 
-    async def validate_job(self, request: Request) -> Response:
+    async def validate_job(
+        self,
+        request: Request,
+        estimate: Annotated[
+            bool, Query(description="Also what the job would take and cost.")
+        ] = False,
+    ) -> Response:
         """Dry run: every fault at once, as a problem with `errors`; nothing is executed."""
         namespace = self._parts.settings.namespace
         document = await read_document(request)
@@ -133,6 +140,7 @@ class JobRoutes:
                 "valid": True,
                 "name": prepared.name,
                 "warnings": [_fault_view(item) for item in findings.warnings],
+                "estimate": await self._estimates.of(prepared.job) if estimate else None,
             }
         )
 

@@ -184,7 +184,7 @@ def _rewards(job: RLHFJob) -> Iterator[Fault]:
 
 def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:
     priced = {price.pool for price in job.spec.prices}
-    prefill = ("prefill",) if job.spec.prefill.mode == "service" else ()
+    prefill = ("prefill",) if job.spec.prefill.mode != "colocated" else ()
     for role in (*_ROLES, *prefill):
         part = getattr(job.spec, role)
         if part is not None and part.pool not in priced:

@@ -1,99 +1,200 @@
 """The cost report: held time of the operator joined with causes of the planner (protocol.md 11).
 
-Held time is what is paid for. Causes explain it; what they leave is `unattributed`, never spread
-over the others. A price that is not known makes a cost unknown (None), never 0.
+Held time is what is paid for. Causes explain it pod by pod; what they leave is `unattributed`,
+never spread over the others. A price that is not known makes a cost unknown (None), never 0.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import msgspec
 
 from ebbtide.usage import Usage
+from services.gateway.core.tally import Gains
 
 UNATTRIBUTED = "unattributed"
+PARKED = "parked"
+KEYS = ("role", "actor", "pool", "cause")
+Place = tuple[str, str]
+"""Role and actor: the pod's name, or a learner's rank, which outlives its pods."""
+Spent = Mapping[tuple[str, str, str], float]
+"""Seconds by (role, actor, cause)."""
 _SLACK = 1e-6
 
 
-class Rate(msgspec.Struct, frozen=True):
-    """Held seconds of a role, how many of them have a price, and what those cost."""
+class Price(msgspec.Struct, frozen=True):
+    """Of one member of a pool, an hour; `parked`: the share of it that an actor costs asleep."""
 
-    held: float = 0.0
-    priced: float = 0.0
-    cost: float = 0.0
+    per_hour: float
+    parked: float = 1.0
 
-    def plus(self, seconds: float, per_hour: float | None) -> Rate:
-        """With `seconds` more at `per_hour` (None: unknown)."""
-        if per_hour is None:
-            return msgspec.structs.replace(self, held=self.held + seconds)
-        paid = seconds * per_hour / 3600.0
-        return Rate(self.held + seconds, self.priced + seconds, self.cost + paid)
-
-    @property
-    def total(self) -> float | None:
-        """Cost of all held seconds, or None if some have no price."""
-        return self.cost if self.held - self.priced <= _SLACK else None
+    def of(self, cause: str, seconds: float) -> float:
+        """What these cost."""
+        share = self.parked if cause == PARKED else 1.0
+        return seconds * share * self.per_hour / 3600.0
 
 
-def report(
-    usages: Iterable[Usage],
-    spent: Mapping[tuple[str, str], float],
-    *,
-    prices: Mapping[str, float],
-    currency: str,
-) -> dict[str, Any]:
-    """The report (ebbtide.api.CostReport). `prices`: per hour of one member, by pool."""
-    roles: defaultdict[str, Rate] = defaultdict(Rate)
-    for usage in usages:
-        roles[usage.role] = roles[usage.role].plus(usage.seconds, prices.get(usage.pool))
-    parts, over = _parts(roles, spent)
-    totals = [rate.total for rate in roles.values()]
+def prices_of(spec: Mapping[str, Any]) -> dict[str, Price]:
+    """By pool, as the job's spec has them."""
     return {
-        "currency": currency,
-        "total": _sum(totals),
-        "known": sum(rate.cost for rate in roles.values()),
-        "heldSeconds": sum(rate.held for rate in roles.values()),
-        "unpricedSeconds": sum(rate.held - rate.priced for rate in roles.values()),
-        "overAttributedSeconds": over,
-        "byRole": {role: rate.total for role, rate in sorted(roles.items())},
-        "byCause": _by_cause(parts),
-        "parts": parts,
+        price["pool"]: Price(price["perHour"], price.get("parkedShare", 1.0))
+        for price in spec.get("prices", ())
     }
 
 
-def _parts(
-    roles: Mapping[str, Rate], spent: Mapping[tuple[str, str], float]
-) -> tuple[list[dict[str, Any]], float]:
-    parts: list[dict[str, Any]] = []
+class Window(msgspec.Struct, frozen=True):
+    """From `start` to `end`, Unix seconds."""
+
+    start: float = -inf
+    end: float = inf
+
+    def seconds(self, usage: Usage) -> float:
+        """How much of the held time lies within."""
+        until = usage.started_at + usage.seconds
+        return max(0.0, min(until, self.end) - max(usage.started_at, self.start))
+
+
+class Line(msgspec.Struct, frozen=True):
+    """Seconds of one actor with one cause, and what they cost."""
+
+    role: str
+    actor: str
+    pool: str
+    cause: str
+    seconds: float
+    cost: float | None
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What was held, and what it was used for.
+
+    Each held second is in one line. `over`: seconds that causes explain beyond what was held, by
+    which those causes were cut back, for two clocks are never quite alike.
+    `held` and `unpriced` in seconds, `known`: cost of what has a price.
+    """
+
+    lines: tuple[Line, ...]
+    over: float
+    held: float
+    unpriced: float
+    known: float
+
+    @property
+    def total(self) -> float | None:
+        """None if some held second has no price."""
+        return self.known if self.unpriced <= _SLACK else None
+
+
+def account(
+    usages: Iterable[Usage],
+    spent: Spent,
+    *,
+    prices: Mapping[str, Price],
+    window: Window | None = None,
+) -> Account:
+    """Join both. `prices`: by pool."""
+    held: defaultdict[Place, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for usage in usages:
+        seconds = (window or Window()).seconds(usage)
+        held[usage.role, actor_of(usage)][usage.pool] += seconds
+    causes: defaultdict[Place, dict[str, float]] = defaultdict(dict)
+    for (role, actor, cause), seconds in spent.items():
+        if seconds > 0:
+            causes[role, actor][cause] = seconds
+    lines: list[Line] = []
     over = 0.0
-    for role in sorted({*roles, *(role for role, _ in spent)}):
-        rate = roles.get(role, Rate())
-        caused = {cause: s for (of, cause), s in sorted(spent.items()) if of == role and s > 0}
-        rest = rate.held - sum(caused.values())
-        over += max(0.0, -rest)
-        if rest > _SLACK:
-            caused[UNATTRIBUTED] = rest
-        parts += [_part(role, cause, seconds, rate) for cause, seconds in caused.items()]
-    return parts, over
+    by_pool = [(pool, s) for pools in held.values() for pool, s in pools.items()]
+    for place in sorted({*held, *causes}):
+        pools = held.get(place) or {"": 0.0}
+        caused, beyond = _fitted(causes[place], sum(pools.values()))
+        over += beyond
+        lines += _lines(place, pools, caused, prices)
+    return Account(
+        lines=tuple(lines),
+        over=over,
+        held=sum(seconds for _, seconds in by_pool),
+        unpriced=sum(seconds for pool, seconds in by_pool if pool not in prices),
+        known=sum(line.cost or 0.0 for line in lines),
+    )
 
 
-def _part(role: str, cause: str, seconds: float, rate: Rate) -> dict[str, Any]:
-    total = rate.total
-    known = total is not None and rate.held > 0
-    cost = seconds * rate.cost / rate.held if known else None
-    return {"role": role, "cause": cause, "seconds": seconds, "cost": cost}
+def _fitted(causes: Mapping[str, float], held: float) -> tuple[dict[str, float], float]:
+    """Causes that add up to `held`, and by how much they were beyond it."""
+    rest = held - sum(causes.values())
+    if rest < 0:
+        share = held / (held - rest)
+        return {cause: seconds * share for cause, seconds in causes.items() if held}, -rest
+    return {**causes, **({UNATTRIBUTED: rest} if rest > _SLACK else {})}, 0.0
 
 
-def _by_cause(parts: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    grouped: defaultdict[str, list[float | None]] = defaultdict(list)
-    for part in parts:
-        grouped[part["cause"]].append(part["cost"])
-    return {cause: _sum(costs) for cause, costs in sorted(grouped.items())}
+def actor_of(usage: Usage) -> str:
+    """What the planner calls the pod: a learner by its rank."""
+    return usage.pod.rpartition("-")[2] if usage.role == "learner" else usage.pod
 
 
-def _sum(costs: Sequence[float | None]) -> float | None:
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
+def _lines(
+    place: Place,
+    pools: Mapping[str, float],
+    causes: Mapping[str, float],
+    prices: Mapping[str, Price],
+) -> Iterator[Line]:
+    """An actor that was held in two pools has its causes in both, by held time."""
+    whole = sum(pools.values())
+    for pool, seconds in sorted(pools.items()):
+        share = seconds / whole if whole else 1.0 / len(pools)
+        price = prices.get(pool)
+        for cause, caused in sorted(causes.items()):
+            cost = None if price is None else price.of(cause, caused * share)
+            yield Line(*place, pool, cause, caused * share, cost)
+
+
+def report(
+    found: Account, *, currency: str, by: Sequence[str] = ("role", "cause"), gains: Gains
+) -> dict[str, Any]:
+    """The report (ebbtide.api.CostReport); `by`: some of KEYS."""
+    total = found.total
+    return {
+        "currency": currency,
+        "total": total,
+        "known": found.known,
+        "heldSeconds": found.held,
+        "unpricedSeconds": found.unpriced,
+        "overAttributedSeconds": found.over,
+        "byRole": {p["role"]: p["cost"] for p in grouped(found.lines, ("role",))},
+        "byCause": {p["cause"]: p["cost"] for p in grouped(found.lines, ("cause",))},
+        "parts": grouped(found.lines, by),
+        "steps": gains.steps,
+        "perStep": _per(total, gains.steps),
+        "perThousandTokens": _per(total, gains.tokens / 1000.0),
+        "perRewardPoint": _per(total, gains.reward),
+    }
+
+
+def grouped(lines: Iterable[Line], by: Sequence[str]) -> list[dict[str, Any]]:
+    """Sums by some of KEYS, in order; a group with an unknown cost has none."""
+    groups: defaultdict[tuple[str, ...], list[Line]] = defaultdict(list)
+    for line in lines:
+        groups[tuple(getattr(line, key) for key in by)].append(line)
+    return [
+        dict(zip(by, names, strict=True))
+        | {"seconds": sum(m.seconds for m in members), "cost": _sum(m.cost for m in members)}
+        for names, members in sorted(groups.items())
+    ]
+
+
+def _per(total: float | None, amount: float | None) -> float | None:
+    """Unknown where nothing was gained: money for nothing has no price per piece."""
+    return None if total is None or not amount or amount <= 0 else total / amount
+
+
+def _sum(costs: Iterable[float | None]) -> float | None:
+    total = 0.0
+    for cost in costs:
+        if cost is None:
+            return None
+        total += cost
+    return total

@@ -13,6 +13,7 @@ from ebbtide.wire import (
     Accepted,
     Adopted,
     Checkpointed,
+    Dispatched,
     Frozen,
     Record,
     Ref,
@@ -31,8 +32,10 @@ class History:
         self.next_slot = 0
         self.steps: defaultdict[int, set[int]] = defaultdict(set)
         """Slots that say something about the samples of a step."""
-        self.spent: defaultdict[tuple[str, str], float] = defaultdict(float)
-        """Seconds by (role, cause)."""
+        self.spent: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        """Seconds by (role, actor, cause)."""
+        self.spent_in: defaultdict[int, set[int]] = defaultdict(set)
+        """Slots that say what the time of a step was used for."""
         self.frozen: dict[int, Ref] = {}
         """Batch manifest of each step, the last attempt's."""
         self.checkpoints: dict[str, Ref] = {}
@@ -51,7 +54,8 @@ class History:
             self.steps[step].add(slot)
         match record:
             case Spent():
-                self.spent[record.role, record.cause] += record.seconds
+                self.spent[record.role, record.pod, record.cause] += record.seconds
+                self.spent_in[record.step].add(slot)
             case Frozen():
                 self.frozen[record.step] = record.manifest
             case Checkpointed():
@@ -65,7 +69,7 @@ def step_of(record: Record) -> int | None:
     match record:
         case StepOpened():
             return record.plan.step
-        case Accepted() | Adopted() | Scored() | Abandoned():
+        case Dispatched() | Accepted() | Adopted() | Scored() | Abandoned():
             return record.key.step_issued
         case _:
             return None
@@ -78,6 +82,8 @@ class StepView:
         self.plan: StepPlan | None = None
         self.accepted: dict[SampleKey, Accepted] = {}
         self.scored: dict[SampleKey, Scored] = {}
+        self.handed: defaultdict[SampleKey, list[Dispatched]] = defaultdict(list)
+        """Hand-outs, in order; adopted samples have those of the attempt that drew them too."""
         self._moved: dict[SampleKey, Ref] = {}
         for record in records:
             if step_of(record) == step:
@@ -87,6 +93,8 @@ class StepView:
         match record:
             case StepOpened():
                 self.plan = record.plan
+            case Dispatched():
+                self.handed[record.key].append(record)
             case Accepted():
                 self.accepted[record.key] = record
                 self._moved.pop(record.key, None)

@@ -6,7 +6,9 @@ import re
 
 import msgspec
 
-_JOB = re.compile(r"/v1/jobs/(?P<name>[^/:]+)(?:/(?P<part>[^/]+))?.*")
+_LISTS = frozenset({"/v1/metrics", "/v1/targets", "/ui", "/ui/compare", "/ui/login"})
+"""What tells of all jobs; the pages are read alone."""
+_JOB = re.compile(r"/(?:v1|ui)/jobs/(?P<name>[^/:]+)(?:/(?P<part>[^/]+))?.*")
 _CHANGES = frozenset({"cancel", "suspend", "resume"})
 
 
@@ -21,6 +23,8 @@ def need_of(method: str, path: str) -> Need:
     """The right that a request needs. What is unknown needs the most there is."""
     if path == "/v1/jobs":
         return Need("create" if method == "POST" else "list")
+    if path in _LISTS:
+        return Need("list")
     if path == "/v1/jobs:validate":
         return Need("create")
     found = _JOB.fullmatch(path)

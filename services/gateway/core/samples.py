@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ebbtide.wire import Error, Invalid, Rollout, SampleKey, Scored, Value, unpack_ints
+from ebbtide.wire import (
+    Dispatch,
+    Dispatched,
+    Error,
+    Invalid,
+    Rollout,
+    SampleKey,
+    Scored,
+    Value,
+    unpack_floats,
+    unpack_ints,
+)
 from services.gateway.core import listing
 
 Decode = Callable[[Sequence[int]], str]
@@ -47,7 +58,6 @@ def view(
 ) -> dict[str, Any]:
     """The rollout with its texts, score and versions (ebbtide.api.Sample)."""
     key = rollout.key
-    hand = rollout.dispatch
     return {
         "step": key.step_issued,
         "group": key.group,
@@ -66,8 +76,33 @@ def view(
             for s in rollout.spans
         ],
         "actor": rollout.actor,
-        "dispatch": f"{hand.attempt}.{hand.planner_epoch}.{hand.seq}",
+        "dispatch": _hand(rollout.dispatch),
     }
+
+
+def whole(
+    shown: Mapping[str, Any], rollout: Rollout, handed: Sequence[Dispatched]
+) -> dict[str, Any]:
+    """The view with tokens, log-probabilities and every hand-out (ebbtide.api.SampleWhole)."""
+    return {
+        **shown,
+        "promptTokens": unpack_ints(rollout.prompt_tokens).tolist(),
+        "tokens": unpack_ints(rollout.tokens).tolist(),
+        "logprobs": [round(float(x), 6) for x in unpack_floats(rollout.logprobs)],
+        "handOuts": [
+            {
+                "dispatch": _hand(one.dispatch),
+                "actor": one.actor,
+                "version": one.policy.n,
+                "counts": one.dispatch == rollout.dispatch,
+            }
+            for one in handed
+        ],
+    }
+
+
+def _hand(hand: Dispatch) -> str:
+    return f"{hand.attempt}.{hand.planner_epoch}.{hand.seq}"
 
 
 def _score(scored: Scored | None) -> dict[str, Any]:

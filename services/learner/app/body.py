@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -139,7 +140,7 @@ async def _build(world: World, gang: Gang, lane: Lane, folder: Path) -> Rank:
             spec=spec,
             rank=gang.rank,
             ranks=gang.size,
-            shared_width=trainer.shared_width,
+            layout=trainer.rows,
         ),
         lane=lane,
         blobs=world.blobs,
@@ -190,6 +191,7 @@ class _Clerk:
         self._sweeping: asyncio.Task[None] | None = None
         assert rank.progress.policy is not None
         self._janitor.published(rank.progress.policy.n)
+        self._metrics.published(rank.progress.policy.n)
         self._desk: Desk = front.open(rank.progress)
         process.spawn(front.serve(process.drain), name="commands")
 
@@ -205,8 +207,16 @@ class _Clerk:
             return
         log.info("work done", kind=type(outcome).__name__, policy=outcome.policy.n)
         if isinstance(outcome, Learned):
+            self._heed({stat.name: stat.value for stat in outcome.stats})
             self._janitor.published(outcome.policy.n)
             self._tidy(outcome.policy.n)
+
+    def _heed(self, stats: Mapping[str, float]) -> None:
+        if stats.get("mismatch_alarm"):
+            names = ("mismatch_kl", "mismatch_ess", "mismatch_correlation", "mismatch_ratio_max")
+            self._process.log.warning(
+                "engine and learner disagree at equal weights", **{n: stats[n] for n in names}
+            )
 
     def _tidy(self, current: int) -> None:
         """Sweep beside the work; one sweep at a time, the next one makes up for it."""

@@ -1,38 +1,32 @@
-"""What a learner shows at /metrics (rank 0)."""
+"""What a learner shows at /metrics (rank 0). What an update tells is in the figures of the job."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
-from ebbtide.metrics import SECONDS
+from ebbtide.catalogue import LEARNER, Instruments
 from ebbtide.wire import Learned, Saved
 from services.learner.core.desk import Outcome
 
 
 class LearnerMetrics:
-    """Names of `stat` are those of Learned.stats; outcome: learned | saved | a refusal's code."""
+    """outcome: learned | saved | a refusal's code."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._stat = Gauge(
-            "ebbtide_learner_stat", "A number of the last update.", ["stat"], registry=registry
-        )
-        self._orders = Counter(
-            "ebbtide_learner_orders_total", "Work done.", ["outcome"], registry=registry
-        )
-        self._seconds = Histogram(
-            "ebbtide_learner_seconds",
-            "Time of one piece of work.",
-            ["outcome"],
-            buckets=SECONDS,
-            registry=registry,
-        )
+        make = Instruments(registry, LEARNER)
+        self._orders = make.counter("ebbtide_learner_orders_total")
+        self._seconds = make.histogram("ebbtide_learner_order_seconds")
+        self._policy = make.gauge("ebbtide_learner_policy_version")
+
+    def published(self, version: int) -> None:
+        """A policy is published."""
+        self._policy.set(version)
 
     def ended(self, outcome: Outcome) -> None:
         """Count one piece of work."""
         match outcome:
             case Learned():
-                for stat in outcome.stats:
-                    self._stat.labels(stat.name).set(stat.value)
+                self.published(outcome.policy.n)
                 self._seen("learned", outcome.seconds)
             case Saved():
                 self._seen("saved", outcome.seconds)

@@ -130,7 +130,12 @@ class Rank:
             stats=tuple(Stat(name, value) for name, value in sorted(stats.items())),
             seconds=done - began,
         )
-        self.progress = self.progress.applying(applied, updates=updates, skipped=skipped)
+        self.progress = self.progress.applying(
+            applied,
+            updates=updates,
+            skipped=skipped,
+            course=self._trainer.course,
+        )
         return None
 
     async def _publish(self) -> Published | Refusal:
@@ -157,7 +162,12 @@ class Rank:
             )
             await self._put_all([file.path for file in index.files], folder, target)
             ref = await self._blobs.put_file(f"{target}{INDEX_NAME}", folder / INDEX_NAME)
-        return Published(policy=index.policy, index=ref, seconds=self._clock.now() - began)
+        return Published(
+            policy=index.policy,
+            index=ref,
+            seconds=self._clock.now() - began,
+            size=sum(file.size for file in index.files),
+        )
 
     async def _put_all(self, names: Sequence[str], folder: Path, target: str) -> None:
         """Upload files side by side, for the disk commits them together; raises the first error."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ebbtide.data.chunks import decode_rows, row_ref
 from ebbtide.data.order import DataOrder
 from ebbtide.errors import Conflict, Refused
 from ebbtide.ports import Blobs
-from ebbtide.spec import GrpoSpec, RLHFJobSpec
+from ebbtide.spec import PolicyGradientSpec, RLHFJobSpec
 from ebbtide.wire import (
     BatchManifest,
     DatasetIndex,
@@ -27,12 +27,12 @@ from services.learner.core.samples import (
     Sample,
     Weighting,
     check_manifest,
+    group_numbers,
     my_rows,
-    pad,
     sample_of,
     supervised_sample,
 )
-from services.learner.core.sharing import pack
+from services.learner.core.sharing import ROW_EACH, Rows
 from services.learner.core.slices import my_batches, updates_of
 from services.learner.engine.trainer import Work
 
@@ -42,13 +42,14 @@ READS_AT_ONCE = 64
 class Reader:
     """Reads for one rank of `ranks`; keeps the dataset's last chunks, which steps share.
 
-    `shared_width`: hidden size of a model that reads siblings in shared rows, else 0.
+    `layout`: how samples become rows of this model.
     """
 
     def __init__(
-        self, *, blobs: Blobs, spec: RLHFJobSpec, rank: int, ranks: int, shared_width: int = 0
+        self, *, blobs: Blobs, spec: RLHFJobSpec, rank: int, ranks: int, layout: Rows = ROW_EACH
     ) -> None:
-        self._blobs, self._shared_width = blobs, shared_width
+        self._blobs = blobs
+        self._layout = layout
         self._spec = spec
         self._rank = rank
         self._ranks = ranks
@@ -70,7 +71,7 @@ class Reader:
 
     async def _rollouts(self, manifest: BatchManifest) -> list[MicroBatch]:
         algorithm = self._spec.algorithm
-        if not isinstance(algorithm, GrpoSpec):
+        if not isinstance(algorithm, PolicyGradientSpec):
             raise Refused("a batch of rollouts, but the job is supervised", field="sft")
         weighting = Weighting(
             aggregation=algorithm.aggregation,
@@ -79,20 +80,27 @@ class Reader:
             limit=self._spec.training.max_response_tokens,
         )
         rows = my_rows(manifest, self._rank)
-        samples = await asyncio.gather(*(self._sample(r, manifest.base, weighting) for r in rows))
+        numbers = group_numbers(manifest)
+        reads = (self._sample(row, manifest.base, weighting, numbers) for row in rows)
+        samples = await asyncio.gather(*reads)
         # At least one, if only a dummy: without gradient the optimiser's momentum still moves,
         # just as it does when all rows are computed and cancel out.
         bins: list[list[Sample]] = [[] for _ in range(max(1, manifest.microbatches))]
         for row, sample in zip(rows, samples, strict=True):
             bins[row.microbatch].append(sample)
-        if self._shared_width:
-            return [pack(rows, hidden=self._shared_width) for rows in bins]
-        return [pad(rows) for rows in bins]
+        return [self._layout.of(samples) for samples in bins]
 
-    async def _sample(self, row: Row, base: PolicyRef, weighting: Weighting) -> Sample:
+    async def _sample(
+        self,
+        row: Row,
+        base: PolicyRef,
+        weighting: Weighting,
+        numbers: Mapping[tuple[int, int], int],
+    ) -> Sample:
         async with self._gate:
             data = await self._blobs.fetch(row.ref)
-        return sample_of(row, decode(data, Rollout), base, weighting)
+        group = numbers[row.key.step_issued, row.key.group]
+        return sample_of(row, decode(data, Rollout), base, weighting, group=group)
 
     async def _supervised(self, part: SftSlice) -> list[list[MicroBatch]]:
         index = decode(await self._blobs.fetch(part.dataset), DatasetIndex)
@@ -114,7 +122,9 @@ class Reader:
         total = sum(len(row.completion) // 4 for row in rows)
         samples = [supervised_sample(row, 1.0 / max(1, total)) for row in rows]
         limit = self._spec.training.micro_batch_tokens
-        return my_batches(samples, rank=self._rank, ranks=self._ranks, limit=limit)
+        return my_batches(
+            samples, rank=self._rank, ranks=self._ranks, limit=limit, layout=self._layout
+        )
 
     async def _rows(self, index: DatasetIndex, numbers: Sequence[int]) -> list[PromptRow]:
         places = [row_ref(index, number) for number in numbers]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ebbtide.spec import MismatchSpec
+
 SUMS = (
     "tokens",  # real tokens behind the sums below
     "loss",  # already normalised by the global denominators
-    "kl",  # k3 estimate of KL(policy || reference)
+    "kl",  # estimate of KL(policy || reference)
     "entropy",  # nats
     "clipped_low",
     "clipped_high",
@@ -26,6 +28,8 @@ SUMS = (
     "xy",
     "w",  # importance weight ours / engine's, for the effective sample size
     "ww",
+    "correction",  # weight of the policy loss by that mismatch
+    "rejected",
 )
 MAXES = ("ratio_max", "mismatch_ratio_max")
 
@@ -50,8 +54,16 @@ def update_stats(sums: Sequence[float], maxes: Sequence[float]) -> dict[str, flo
         "mismatch_kl": total["gap_k3"] / n,
         "mismatch_correlation": _correlation(total),
         "mismatch_ess": _ess(total),
+        "correction_weight": total["correction"] / n,
+        "rejected_fraction": total["rejected"] / n,
         **dict(zip(MAXES, maxes, strict=True)),
     }
+
+
+def alarm(stats: Mapping[str, float], spec: MismatchSpec) -> bool:
+    """Whether engine and learner disagree by more than is healthy."""
+    far = stats["mismatch_kl"] > spec.alarm_kl or stats["mismatch_ess"] < spec.alarm_ess
+    return far or not math.isfinite(stats["mismatch_kl"])
 
 
 def _correlation(total: Mapping[str, float]) -> float:

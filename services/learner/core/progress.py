@@ -18,11 +18,23 @@ class Applied(Wire, frozen=True):
 
 
 class Published(Wire, frozen=True, tag="published"):
-    """Rank 0's word to the others: the parameters are published at `index`, in `seconds`."""
+    """Rank 0's word to the others: the parameters are published at `index`, in `seconds`.
+
+    `size`: of all files, bytes.
+    """
 
     policy: PolicyRef
     index: Ref
     seconds: float
+    size: int = 0
+
+
+class Course(Wire, frozen=True):
+    """State of an algorithm: the KL coefficient, batches and updates of the critic."""
+
+    kl_coefficient: float | None = None
+    critic_steps: int = 0
+    critic_updates: int = 0
 
 
 class Progress(Wire, frozen=True):
@@ -32,6 +44,7 @@ class Progress(Wire, frozen=True):
     schedule's position; `skipped`: those that a non-finite gradient voided. `last`: answer to
     the last Learn, so that a repeated token is answered and not run again. `rng`: torch's
     generator on the CPU (nothing draws from it today; restored all the same).
+    `course`: what the algorithm has become.
     """
 
     step: int = 0
@@ -42,10 +55,19 @@ class Progress(Wire, frozen=True):
     last: Learned | None = None
     applied: Applied | None = None
     rng: bytes = b""
+    course: Course = Course()
 
-    def applying(self, applied: Applied, *, updates: int, skipped: int) -> Progress:
+    def applying(
+        self, applied: Applied, *, updates: int, skipped: int, course: Course | None = None
+    ) -> Progress:
         """After the optimiser moved: parameters are ahead of `policy` until `publishing`."""
-        return msgspec.structs.replace(self, applied=applied, updates=updates, skipped=skipped)
+        return msgspec.structs.replace(
+            self,
+            applied=applied,
+            updates=updates,
+            skipped=skipped,
+            course=course or self.course,
+        )
 
     def next_version(self) -> int:
         """Version of the policy that is published next."""
@@ -63,7 +85,11 @@ class Progress(Wire, frozen=True):
             token=done.token,
             policy=policy,
             index=index,
-            stats=(*done.stats, Stat("publish_seconds", word.seconds)),
+            stats=(
+                *done.stats,
+                Stat("publish_seconds", word.seconds),
+                Stat("publish_bytes", float(word.size)),
+            ),
             seconds=done.seconds + word.seconds,
         )
         return msgspec.structs.replace(

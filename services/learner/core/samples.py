@@ -35,7 +35,7 @@ class Sample:
 
     `chosen`: positions in `tokens` (ascending) that the policy chose; `logprobs`: what the
     engine recorded for them; `weight`: factor of each token's loss; `prompt`: length of the
-    prompt, which siblings may share (0: they may not).
+    prompt, which siblings may share (0: they may not); `group`: number of its group.
     """
 
     tokens: Ints
@@ -44,6 +44,7 @@ class Sample:
     advantage: float
     weight: float
     prompt: int = 0
+    group: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,11 @@ class MicroBatch:
 
     `tokens` (rows, width), padded on the right. Over the N selected positions of all rows, in
     row order: `where` indexes the flattened (rows * width) hidden states that predict them,
-    `targets` are the tokens there, `rollout` the engine's log-probabilities. Not `real`: a
-    dummy of weight 0 that keeps a rank in step and enters no metric. `branch` and `positions`
-    (rows, width) say how rows of several samples are read (`core.sharing`); None: each is one.
+    `targets` are the tokens there, `rollout` the engine's log-probabilities. They are those of S
+    sequences one after the other: `counts` (S,) of each, which is of group `groups` (S,). Not
+    `real`: a dummy of weight 0 that keeps a rank in step and enters no metric. `branch`, `trunk`
+    and `positions` (rows, width) say how rows of several samples are read (`core.sharing`);
+    None: each is one.
     """
 
     tokens: Ints
@@ -63,8 +66,11 @@ class MicroBatch:
     rollout: Floats
     advantages: Floats
     weights: Floats
+    counts: Ints
+    groups: Ints
     real: bool = True
     branch: Ints | None = None
+    trunk: Ints | None = None
     positions: Ints | None = None
 
     @property
@@ -99,6 +105,12 @@ class Weighting:
                 raise Refused(f"unknown aggregation {unknown!r}", field="/algorithm/aggregation")
 
 
+def group_numbers(manifest: BatchManifest) -> dict[tuple[int, int], int]:
+    """A number for each group of the batch, from 0, the same on every rank."""
+    keys = dict.fromkeys((row.key.step_issued, row.key.group) for row in manifest.rows)
+    return {key: number for number, key in enumerate(keys)}
+
+
 def my_rows(manifest: BatchManifest, rank: int) -> list[Row]:
     """The rows that `rank` computes, in the manifest's order."""
     return [row for row in manifest.rows if row.rank == rank]
@@ -126,7 +138,9 @@ def check_manifest(manifest: BatchManifest, *, attempt: int, ranks: int) -> None
         raise Refused("sequences is not the number of rows", field="sequences")
 
 
-def sample_of(row: Row, rollout: Rollout, base: PolicyRef, weighting: Weighting) -> Sample:
+def sample_of(
+    row: Row, rollout: Rollout, base: PolicyRef, weighting: Weighting, *, group: int = 0
+) -> Sample:
     """Check `rollout` against its row and take what the loss needs; raises Refused."""
     prompt, response = unpack_ints(rollout.prompt_tokens), unpack_ints(rollout.tokens)
     logprobs, mask = unpack_floats(rollout.logprobs), unpack_mask(rollout.action_mask)
@@ -141,6 +155,7 @@ def sample_of(row: Row, rollout: Rollout, base: PolicyRef, weighting: Weighting)
         advantage=row.advantage,
         weight=weighting.of(row.n_tokens),
         prompt=len(prompt),
+        group=group,
     )
 
 
@@ -190,6 +205,8 @@ def pad(samples: Sequence[Sample], *, multiple: int = 1) -> MicroBatch:
         rollout=np.concatenate([s.logprobs for s in samples]),
         advantages=np.repeat([s.advantage for s in samples], counts).astype(np.float32),
         weights=np.repeat([s.weight for s in samples], counts).astype(np.float32),
+        counts=np.asarray(counts, dtype=np.int64),
+        groups=np.asarray([s.group for s in samples], dtype=np.int64),
         real=real,
     )
 

@@ -1,9 +1,9 @@
-"""Samples of one prompt as one row: the prompt is computed once, its answers branch off it.
+"""Several samples in one row: siblings share their prompt, and rows are filled with what fits.
 
-A row is a trunk (the prompt) and branches (what follows it in each sample). A position attends to
-the trunk and to what comes before it in its own branch, and it stands where it would stand in a
+A tree is a trunk (the prompt) and branches (what follows it in each sample). A position attends to
+its trunk and to what comes before it in its own branch, and it stands where it would stand in a
 row of its own, so every answer gets exactly the numbers that it would get alone. What is saved is
-the prompt, as often as it has siblings; what is paid is attention over a longer row.
+the prompt, as often as it has siblings, and padding; what is paid is attention over a longer row.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ebbtide.rl.packing import first_fit
 from services.learner.core.samples import MicroBatch, Sample, pad
 
 Ints = NDArray[np.int64]
@@ -21,14 +22,14 @@ Ints = NDArray[np.int64]
 PADDING = -1
 """Branch of what belongs to no sample."""
 MAX_WIDTH = 4096
-"""Positions of a shared row: its mask has the square of them."""
+"""Positions of a row with several samples: its mask has the square of them."""
 _TOKEN_PAIRS = 6
 """One token of a layer costs about as much as 6 * hidden size pairs of attention (24 d^2 : 4 d)."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """One row. `branch`: 0 in the trunk, else the number of the answer, from 1.
+    """One text, or several that begin alike. `branch`: 0 in the trunk, else the number of the answer, from 1.
 
     `positions`: of each token in its own text. `where`: for each sample, the indices of the hidden
     states that predict its chosen tokens.
@@ -93,24 +94,58 @@ def _cost(width: int, hidden: int) -> float:
     return width + width * width / (_TOKEN_PAIRS * hidden)
 
 
-def pack(samples: Sequence[Sample], *, hidden: int) -> MicroBatch:
-    """One micro-batch like `pad`'s, siblings in shared rows where that is cheaper."""
-    trees = [tree(row) for row in rows_of(samples, hidden=hidden)]
-    if len(trees) == len(samples):
-        return pad(samples)
-    width = max(len(one.tokens) for one in trees)
-    wheres = [at * width + w for at, one in enumerate(trees) for w in one.where]
+@dataclass(frozen=True)
+class Rows:
+    """How samples become rows. `share`: siblings have one prompt; `fill`: rows hold several texts.
+
+    `hidden`: the model's hidden size, by which sharing is weighed.
+    """
+
+    hidden: int = 1
+    share: bool = False
+    fill: bool = False
+
+    def of(self, samples: Sequence[Sample]) -> MicroBatch:
+        """One micro-batch like `pad`'s of the same samples, in fewer positions where that is less."""
+        if not samples or not (self.share or self.fill):
+            return pad(samples)
+        rows = rows_of(samples, hidden=self.hidden) if self.share else [[s] for s in samples]
+        trees = [tree(row) for row in rows]
+        width = max(len(one.tokens) for one in trees)
+        places = [(row, 0) for row in range(len(trees))]
+        if self.fill and width <= MAX_WIDTH:
+            places = first_fit([len(one.tokens) for one in trees], width)
+        if 1 + max(row for row, _ in places) == len(samples):
+            return pad(samples)
+        return _laid(samples, trees, places, width)
+
+
+ROW_EACH = Rows()
+"""Every sample in a row of its own."""
+
+
+def _laid(
+    samples: Sequence[Sample],
+    trees: Sequence[Tree],
+    places: Sequence[tuple[int, int]],
+    width: int,
+) -> MicroBatch:
+    """Each tree at its (row, first position). Branches get numbers that are the row's own."""
+    shape = (1 + max(row for row, _ in places), width)
+    tokens, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    branch, trunk = np.full(shape, PADDING), np.full(shape, PADDING)
+    wheres: list[Ints] = []
+    for one, (row, start) in zip(trees, places, strict=True):
+        part = (row, slice(start, start + len(one.tokens)))
+        number = int(branch[row].max()) + 1
+        tokens[part], positions[part] = one.tokens, one.positions
+        branch[part], trunk[part] = number + one.branch, number
+        wheres += [row * width + start + where for where in one.where]
     return replace(
         pad(samples),
-        tokens=_stack([one.tokens for one in trees], width, 0),
+        tokens=tokens,
         where=np.concatenate(wheres),
-        branch=_stack([one.branch for one in trees], width, PADDING),
-        positions=_stack([one.positions for one in trees], width, 0),
+        branch=branch,
+        trunk=trunk,
+        positions=positions,
     )
-
-
-def _stack(rows: Sequence[Ints], width: int, fill: int) -> Ints:
-    stacked = np.full((len(rows), width), fill, dtype=np.int64)
-    for at, row in enumerate(rows):
-        stacked[at, : len(row)] = row
-    return stacked

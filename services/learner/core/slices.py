@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ebbtide.rl.batching import partition
+from ebbtide.rl.packing import partition_packed
 from ebbtide.wire import digest
-from services.learner.core.samples import MicroBatch, Sample, pad
+from services.learner.core.samples import MicroBatch, Sample
+from services.learner.core.sharing import ROW_EACH, Rows
 
 WINDOW = 8
 """Updates whose rows are sorted by length together: little padding, and still a good mix."""
@@ -37,12 +39,15 @@ def updates_of(lengths: Sequence[int], *, batch: int, seed: int) -> list[Update]
     return updates
 
 
-def my_batches(samples: Sequence[Sample], *, rank: int, ranks: int, limit: int) -> list[MicroBatch]:
+def my_batches(
+    samples: Sequence[Sample], *, rank: int, ranks: int, limit: int, layout: Rows = ROW_EACH
+) -> list[MicroBatch]:
     """Micro-batches of `rank` for one update over all `samples`; equally many on each rank."""
     lengths = [len(sample.tokens) for sample in samples]
-    places, count = partition(lengths, ranks=ranks, limit=limit)
+    place = partition_packed if layout.fill else partition
+    places, count = place(lengths, ranks=ranks, limit=limit)
     mine: list[list[Sample]] = [[] for _ in range(count)]
     for sample, (owner, microbatch) in zip(samples, places, strict=True):
         if owner == rank:
             mine[microbatch].append(sample)
-    return [pad(rows) for rows in mine]
+    return [layout.of(rows) for rows in mine]

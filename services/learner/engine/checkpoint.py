@@ -7,6 +7,7 @@ against a committed manifest.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +22,50 @@ from ebbtide.errors import Corrupt, Temporary
 from services.learner.engine.optimiser import Optimiser
 
 
-def write_shards(folder: Path, module: torch.nn.Module, optimiser: Optimiser) -> None:
+@dataclass(frozen=True)
+class Part:
+    """A model and the optimiser that moves it."""
+
+    module: torch.nn.Module
+    optimiser: Optimiser
+
+
+def write_shards(folder: Path, policy: Part, critic: Part | None = None) -> None:
     """Write this rank's shards into `folder` (new, its own); all ranks call it together.
 
     Raises Temporary on every rank if any could not write; the training state is unharmed.
     """
     try:
-        save(_state(module, optimiser), storage_writer=FileSystemWriter(folder))
+        save(_state(policy, critic), storage_writer=FileSystemWriter(folder))
     except (CheckpointException, OSError) as error:
         raise Temporary(f"checkpoint shards cannot be written: {_cause(error)}") from error
 
 
-def read_shards(folder: Path, module: torch.nn.Module, optimiser: Optimiser) -> None:
+def read_shards(folder: Path, policy: Part, critic: Part | None = None) -> None:
     """Load the shards of all ranks from `folder`; all ranks call it together."""
-    state = _state(module, optimiser)
+    state = _state(policy, critic)
     try:
         load(state, storage_reader=FileSystemReader(folder))
     except (CheckpointException, OSError) as error:
         raise Corrupt(f"checkpoint shards cannot be read: {_cause(error)}") from error
+    _set(policy, state)
+    if critic is not None:
+        _set(critic, state["critic"])
+
+
+def _set(part: Part, state: dict[str, Any]) -> None:
     set_state_dict(
-        module,
-        optimiser.adamw,
+        part.module,
+        part.optimiser.adamw,
         model_state_dict=state["model"],
         optim_state_dict=state["optimiser"],
     )
 
 
-def _state(module: torch.nn.Module, optimiser: Optimiser) -> dict[str, Any]:
-    model, adamw = get_state_dict(module, optimiser.adamw)
-    return {"model": model, "optimiser": adamw}
+def _state(policy: Part, critic: Part | None) -> dict[str, Any]:
+    model, adamw = get_state_dict(policy.module, policy.optimiser.adamw)
+    state: dict[str, Any] = {"model": model, "optimiser": adamw}
+    return state if critic is None else {**state, "critic": _state(critic, None)}
 
 
 def _cause(error: BaseException) -> str:

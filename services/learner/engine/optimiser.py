@@ -48,8 +48,8 @@ class Optimiser:
         self._begin()
 
     @torch.no_grad()
-    def step(self, *, finite: bool = True) -> Stepped:
-        """Apply the accumulated gradients once and drop them.
+    def step(self, *, finite: bool = True, hold: bool = False) -> Stepped:
+        """Apply the accumulated gradients once and drop them; on `hold` only drop them.
 
         Every rank must call this with the same `finite`. A norm that is not finite is seen by
         all ranks alike, because it is a global one; then nothing is applied.
@@ -58,13 +58,13 @@ class Optimiser:
         norm = self._norm(gradients)
         rate = self._schedule.rate(self.updates)
         done = finite and math.isfinite(norm)
-        if done:
+        if done and not hold:
             _scale(gradients, self._max_norm / (norm + 1e-6))
             for group in self.adamw.param_groups:
                 self._apply(group, rate)
         self.adamw.zero_grad(set_to_none=True)
-        self.updates += 1
-        self.skipped += not done
+        self.updates += not hold
+        self.skipped += not done and not hold
         return Stepped(grad_norm=norm, rate=rate, done=done)
 
     def _begin(self) -> None:

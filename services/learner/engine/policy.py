@@ -7,14 +7,16 @@ output layer, the most expensive one for large vocabularies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 
 from ebbtide.engines.publication import tied_names
@@ -29,7 +31,7 @@ WHOLE_BELOW = 16_000_000
 class Scored:
     """Over N selected positions, float32.
 
-    `logprobs`: of the targets, after temperature; `entropy`: nats, without gradient.
+    `logprobs`: of the targets, after temperature; `entropy`: nats, with gradient if asked for.
     """
 
     logprobs: torch.Tensor
@@ -47,14 +49,14 @@ class Shared:
     positions: torch.Tensor
 
 
-def tree_mask(branch: torch.Tensor) -> torch.Tensor:
-    """Each position sees the trunk and its own branch, up to itself; `branch` (rows, width).
+def tree_mask(branch: torch.Tensor, trunk: torch.Tensor) -> torch.Tensor:
+    """Each position sees its trunk and its own branch, up to itself; both (rows, width).
 
     Padding sees itself, because a softmax over nothing is not a number.
     """
     width = branch.shape[1]
     own = branch[:, :, None] == branch[:, None, :]
-    seen = own | (branch[:, None, :] == 0)
+    seen = own | (branch[:, None, :] == trunk[:, :, None])
     causal = torch.ones(width, width, dtype=torch.bool, device=branch.device).tril()
     return (seen & causal)[:, None]
 
@@ -78,8 +80,12 @@ class Policy:
         *,
         temperature: float,
         shared: Shared | None = None,
+        explore: bool = False,
     ) -> Scored:
-        """Score `targets` at the flattened positions `where` of `tokens` (rows, width)."""
+        """Score `targets` at the flattened positions `where` of `tokens` (rows, width).
+
+        `explore`: the entropy carries gradient, which costs a second softmax in memory.
+        """
         self._where = where
         read: dict[str, Any] = {}
         if shared is not None:
@@ -88,16 +94,16 @@ class Policy:
         logits = out.logits[0].float() / temperature
         normaliser = torch.logsumexp(logits, dim=-1)
         chosen = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-        return Scored(chosen - normaliser, _entropy(logits.detach(), normaliser.detach()))
+        if explore:
+            spread = normaliser - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
+        else:
+            spread = _entropy(logits.detach(), normaliser.detach())
+        return Scored(chosen - normaliser, spread)
 
     @contextmanager
     def accumulating(self, *, last: bool) -> Iterator[None]:
         """Around one micro-batch: a small model meets the other ranks only in the `last`."""
-        sharded = cast("FSDPModule", self.module)
-        if self._small:
-            sharded.set_requires_gradient_sync(last)
-            sharded.set_reshard_after_backward(last)
-        sharded.set_is_last_backward(last)
+        meet_in_last(self.module, last=last, small=self._small)
         yield
 
     def _select(self, _head: torch.nn.Module, args: tuple[Any, ...]) -> tuple[torch.Tensor]:
@@ -106,24 +112,38 @@ class Policy:
         return (hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._where).unsqueeze(0),)
 
 
+def meet_in_last(module: torch.nn.Module, *, last: bool, small: bool) -> None:
+    """Before a micro-batch: only in the `last` does a small model meet the other ranks."""
+    sharded = cast("FSDPModule", module)
+    if small:
+        sharded.set_requires_gradient_sync(last)
+        sharded.set_reshard_after_backward(last)
+    sharded.set_is_last_backward(last)
+
+
 def load_policy(
     folder: Path,
     gang: Gang,
     *,
     mixed_precision: bool,
     frozen: bool = False,
+    checkpointing: bool = False,
     whole_below: int = WHOLE_BELOW,
 ) -> Policy:
     """Read a Hugging Face folder in float32 and shard it; dropout is off, always.
 
     Sampling had no dropout, so a ratio of probabilities with dropout would not be one. A model
-    of fewer than `whole_below` parameters is sharded as one unit.
+    of fewer than `whole_below` parameters is sharded as one unit. `checkpointing`: layers keep
+    their input alone and are computed again in the backward pass.
     """
     model = _read(folder)
     model.eval().requires_grad_(not frozen)
+    layers = layers_of(model)
+    if checkpointing:
+        recompute(layers)
     aliases = tied_names(model)
-    small = sum(p.numel() for p in model.parameters()) < whole_below
-    _shard(model.to(gang.device), gang, small=small, mixed=mixed_precision)
+    small = is_small(model, whole_below)
+    shard(model.to(gang.device), gang, layers=layers, small=small, mixed=mixed_precision)
     return Policy(model, aliases=aliases, small=small)
 
 
@@ -138,12 +158,24 @@ def _read(folder: Path) -> Any:
         raise Refused(f"{folder} cannot be loaded: {error}", field="/model/uri") from error
 
 
-def _shard(model: Any, gang: Gang, *, small: bool, mixed: bool) -> None:
+def is_small(model: torch.nn.Module, whole_below: int = WHOLE_BELOW) -> bool:
+    """Whether the model is sharded as one unit."""
+    return sum(p.numel() for p in model.parameters()) < whole_below
+
+
+def shard(
+    model: torch.nn.Module,
+    gang: Gang,
+    *,
+    layers: Sequence[torch.nn.Module],
+    small: bool,
+    mixed: bool,
+) -> None:
+    """Shard `model` over the gang, each of `layers` by itself unless the model is `small`."""
     precision = MixedPrecisionPolicy()
     if mixed and _has_bfloat16(gang.device):
         precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    layers = [] if small else [m for m in model.modules() if _is_layer(model, m)]
-    for unit in [*layers, model]:
+    for unit in [*([] if small else layers), model]:
         sharded = fully_shard(
             unit, mesh=gang.mesh, mp_policy=precision, reshard_after_forward=not small
         )
@@ -153,8 +185,15 @@ def _shard(model: Any, gang: Gang, *, small: bool, mixed: bool) -> None:
         sharded.set_force_sum_reduction_for_comms(True)
 
 
-def _is_layer(model: Any, module: torch.nn.Module) -> bool:
-    return type(module).__name__ in (model._no_split_modules or ())  # noqa: SLF001
+def layers_of(model: Any) -> list[torch.nn.Module]:
+    """The repeated layers of a transformers model."""
+    return [m for m in model.modules() if type(m).__name__ in (model._no_split_modules or ())]  # noqa: SLF001
+
+
+def recompute(layers: Sequence[torch.nn.Module]) -> None:
+    """Have each layer keep its input alone; transformers' own switch works only with dropout on."""
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 def _has_bfloat16(device: torch.device) -> bool:

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import torch
 
-from ebbtide.spec import GrpoSpec, RLHFJobSpec
-from services.learner.core.progress import Progress
+from ebbtide.data.sources import local_path
+from ebbtide.errors import Refused
+from ebbtide.spec import PolicyGradientSpec, PpoSpec, RLHFJobSpec, SftSpec
+from services.learner.core.progress import Course, Progress
 from services.learner.core.samples import MicroBatch
 from services.learner.core.schedules import Schedule
-from services.learner.engine.checkpoint import read_shards, write_shards
+from services.learner.core.sharing import ROW_EACH, Rows
+from services.learner.engine.checkpoint import Part, read_shards, write_shards
+from services.learner.engine.critic import load_critic
 from services.learner.engine.gang import Gang
-from services.learner.engine.grpo import Grpo
 from services.learner.engine.optimiser import Optimiser
 from services.learner.engine.policy import Policy, load_policy
+from services.learner.engine.policy_gradient import PolicyGradient
 from services.learner.engine.publishing import Content, collect
 from services.learner.engine.sft import Sft
 from services.learner.engine.trial import shared_width
@@ -26,7 +30,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True)
 class Work:
-    """What this rank computes in one Learn: GRPO micro-batches, or supervised updates."""
+    """What this rank computes in one Learn: micro-batches of rollouts, or supervised updates."""
 
     batches: Sequence[MicroBatch] = ()
     updates: Sequence[Sequence[MicroBatch]] = ()
@@ -44,13 +48,13 @@ class Trainer:
         gang: Gang,
         policy: Policy,
         optimiser: Optimiser,
-        algorithm: Grpo | Sft,
+        algorithm: PolicyGradient | Sft,
         dtype: torch.dtype,
-        shared_width: int = 0,
+        rows: Rows = ROW_EACH,
     ) -> None:
         self.gang = gang
-        self.shared_width = shared_width
-        """Hidden size of a model that may read shared rows; 0: it may not."""
+        self.rows = rows
+        """How this model's samples are laid into rows."""
         self._policy = policy
         self._optimiser = optimiser
         self._algorithm = algorithm
@@ -61,9 +65,15 @@ class Trainer:
         """Updates so far, and how many of them were skipped."""
         return self._optimiser.updates, self._optimiser.skipped
 
+    @property
+    def course(self) -> Course:
+        """What the algorithm has become, beside its tensors."""
+        algorithm = self._algorithm
+        return algorithm.course if isinstance(algorithm, PolicyGradient) else Course()
+
     def learn(self, work: Work) -> dict[str, float]:
         """Update the parameters; return the metrics."""
-        if isinstance(self._algorithm, Grpo):
+        if isinstance(self._algorithm, PolicyGradient):
             return self._algorithm.learn(work.batches)
         return self._algorithm.learn(work.updates)
 
@@ -73,15 +83,22 @@ class Trainer:
 
     def save(self, folder: Path) -> None:
         """Write this rank's shards into `folder`, which must be new."""
-        write_shards(folder, self._policy.module, self._optimiser)
+        write_shards(folder, *self._parts())
 
     def restore(self, folder: Path, progress: Progress) -> None:
         """Take parameters and optimiser from the shards in `folder`, counters from `progress`."""
-        read_shards(folder, self._policy.module, self._optimiser)
+        read_shards(folder, *self._parts())
         self._optimiser.updates = progress.updates
         self._optimiser.skipped = progress.skipped
+        if isinstance(self._algorithm, PolicyGradient):
+            self._algorithm.resume(progress)
         if progress.rng:
             torch.set_rng_state(torch.frombuffer(bytearray(progress.rng), dtype=torch.uint8))
+
+    def _parts(self) -> tuple[Part, Part | None]:
+        critic = self._algorithm.critic if isinstance(self._algorithm, PolicyGradient) else None
+        policy = Part(self._policy.module, self._optimiser)
+        return policy, Part(critic.module, critic.optimiser) if critic else None
 
 
 def rng_state() -> bytes:
@@ -93,29 +110,69 @@ def build_trainer(spec: RLHFJobSpec, gang: Gang, model: Path) -> Trainer:
     """Load `model` and build the job's algorithm around it; raises Refused."""
     torch.manual_seed(spec.seed)
     mixed = spec.learner.mixed_precision
-    policy = load_policy(model, gang, mixed_precision=mixed)
+    policy = load_policy(
+        model,
+        gang,
+        mixed_precision=mixed,
+        checkpointing=spec.learner.activation_checkpointing,
+    )
     optimiser = Optimiser(policy.module, spec.training, schedule_of(spec), gang=gang)
-    algorithm: Grpo | Sft = Sft(gang=gang, policy=policy, optimiser=optimiser)
-    if isinstance(spec.algorithm, GrpoSpec):
-        frozen = spec.algorithm.kl_coefficient > 0
-        algorithm = Grpo(
-            gang=gang,
-            policy=policy,
-            reference=load_policy(model, gang, mixed_precision=mixed, frozen=True)
-            if frozen
-            else None,
-            optimiser=optimiser,
-            algorithm=spec.algorithm,
-            training=spec.training,
-        )
-    share = spec.learner.share_prompts and isinstance(spec.algorithm, GrpoSpec)
     return Trainer(
-        shared_width=shared_width(policy, gang.device, coarse=mixed) if share else 0,
+        rows=_rows(spec, policy, gang),
         gang=gang,
         policy=policy,
         optimiser=optimiser,
-        algorithm=algorithm,
+        algorithm=_algorithm(spec, gang, model, policy=policy, optimiser=optimiser),
         dtype=DTYPES[spec.model.dtype],
+    )
+
+
+def _rows(spec: RLHFJobSpec, policy: Policy, gang: Gang) -> Rows:
+    wanted = spec.learner
+    algorithm = spec.algorithm
+    share = wanted.share_prompts and isinstance(algorithm, PolicyGradientSpec)
+    if isinstance(algorithm, PpoSpec) and algorithm.critic.uri:
+        share = False  # the trial asks the policy, and this critic may be another kind of model
+    if not share and not wanted.packing:
+        return ROW_EACH
+    hidden = shared_width(policy, gang.device, coarse=wanted.mixed_precision)
+    if not hidden and wanted.packing:
+        raise Refused(
+            "this model cannot read packed rows: its layers do not see all earlier positions;"
+            " leave learner.packing off",
+            field="/learner/packing",
+        )
+    return Rows(hidden=hidden, share=share, fill=wanted.packing) if hidden else ROW_EACH
+
+
+def _algorithm(
+    spec: RLHFJobSpec, gang: Gang, model: Path, *, policy: Policy, optimiser: Optimiser
+) -> PolicyGradient | Sft:
+    algorithm = spec.algorithm
+    if isinstance(algorithm, SftSpec):
+        return Sft(gang=gang, policy=policy, optimiser=optimiser)
+    mixed, reference = spec.learner.mixed_precision, None
+    if algorithm.kl_coefficient > 0:
+        reference = load_policy(model, gang, mixed_precision=mixed, frozen=True)
+    critic = None
+    if isinstance(algorithm, PpoSpec):
+        folder = local_path(algorithm.critic.uri) if algorithm.critic.uri else model
+        critic = load_critic(
+            folder,
+            gang,
+            algorithm.critic,
+            spec.training,
+            mixed_precision=mixed,
+            checkpointing=spec.learner.activation_checkpointing,
+        )
+    return PolicyGradient(
+        critic=critic,
+        gang=gang,
+        policy=policy,
+        reference=reference,
+        optimiser=optimiser,
+        algorithm=algorithm,
+        training=spec.training,
     )
 
 
@@ -123,8 +180,6 @@ def schedule_of(spec: RLHFJobSpec) -> Schedule:
     """Learning-rate schedule over all updates of the job."""
     training, algorithm = spec.training, spec.algorithm
     each = (
-        training.updates_per_batch
-        if isinstance(algorithm, GrpoSpec)
-        else algorithm.updates_per_step
+        algorithm.updates_per_step if isinstance(algorithm, SftSpec) else training.updates_per_batch
     )
     return Schedule(training.schedule, training.learning_rate, training.total_steps * each)

@@ -1,4 +1,4 @@
-"""Whether this model may read shared rows: its architecture is asked, and then it is tried.
+"""Whether this model may read rows of several samples: its architecture is asked, and then it is tried.
 
 A model whose layers see something else than all earlier positions (a window, a recurrent state),
 or that takes no positions, would silently compute another text.
@@ -13,29 +13,28 @@ import numpy as np
 import torch
 
 from services.learner.core.samples import MicroBatch, Sample, pad
-from services.learner.core.sharing import pack
+from services.learner.core.sharing import Rows
 from services.learner.engine.policy import Policy
 from services.learner.engine.updates import on_device
 
 _TOLERANCE, _COARSE = 1e-3, 5e-2
-_PROMPT, _ANSWERS = 12, (3, 9, 1)
+_STARTS, _PROMPTS, _ANSWERS = (0, 20, 30), (12, 5, 6), ((3, 9, 1), (4, 2), (2,))
 
 
 def shared_width(policy: Policy, device: torch.device, *, coarse: bool) -> int:
-    """The model's hidden size if it may read shared rows, else 0. All ranks call it together.
+    """The model's hidden size if it may read rows of several samples, else 0.
 
-    `coarse`: it computes in bfloat16.
+    All ranks call it together. `coarse`: it computes in bfloat16.
     """
     module: Any = policy.module
     config = module.config.get_text_config()
     if not _sees_everything(config) or not _takes_positions(module):
         return 0
-    hidden = int(config.hidden_size)
     samples = _samples(int(config.vocab_size))
-    apart, together = pad(samples), pack(samples, hidden=1 << 20)
-    assert together.branch is not None, "siblings share where attention costs nothing"
+    apart, together = pad(samples), Rows(hidden=1 << 20, share=True, fill=True).of(samples)
+    assert together.tokens.shape[0] == 2, "siblings share where attention costs nothing"
     gap = (_score(policy, apart, device) - _score(policy, together, device)).abs().max()
-    return hidden if float(gap) <= (_COARSE if coarse else _TOLERANCE) else 0
+    return int(config.hidden_size) if float(gap) <= (_COARSE if coarse else _TOLERANCE) else 0
 
 
 def _sees_everything(config: Any) -> bool:
@@ -51,9 +50,14 @@ def _takes_positions(module: Any) -> bool:
 
 
 def _samples(vocab: int) -> list[Sample]:
+    """One tree that fills a row, and two that fill another together."""
     words = (np.arange(1, 64) * 7919) % vocab
-    prompt = words[:_PROMPT]
-    return [_sample(prompt, words[-n:]) for n in _ANSWERS]
+    prompts = [words[start : start + n] for start, n in zip(_STARTS, _PROMPTS, strict=True)]
+    return [
+        _sample(prompt, words[-n:])
+        for prompt, answers in zip(prompts, _ANSWERS, strict=True)
+        for n in answers
+    ]
 
 
 def _sample(prompt: Any, answer: Any) -> Sample:

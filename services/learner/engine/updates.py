@@ -1,4 +1,4 @@
-"""One pass of gradients over micro-batches, shared by GRPO and supervised work."""
+"""One pass of gradients over micro-batches, shared by all kinds of work."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Batch:
     rollout: torch.Tensor
     advantages: torch.Tensor
     weights: torch.Tensor
+    counts: torch.Tensor
+    groups: torch.Tensor
     real: bool
     shared: Shared | None = None
 
@@ -38,16 +40,19 @@ def on_device(batch: MicroBatch, device: torch.device) -> Batch:
         rollout=put(batch.rollout),
         advantages=put(batch.advantages),
         weights=put(batch.weights),
+        counts=put(batch.counts),
+        groups=put(batch.groups),
         real=batch.real,
         shared=_shared(batch, device),
     )
 
 
 def _shared(batch: MicroBatch, device: torch.device) -> Shared | None:
-    if batch.branch is None or batch.positions is None:
+    if batch.branch is None or batch.trunk is None or batch.positions is None:
         return None
-    branch, positions = (torch.as_tensor(a, device=device) for a in (batch.branch, batch.positions))
-    return Shared(tree_mask(branch), positions)
+    arrays = (batch.branch, batch.trunk, batch.positions)
+    branch, trunk, positions = (torch.as_tensor(array, device=device) for array in arrays)
+    return Shared(tree_mask(branch, trunk), positions)
 
 
 def accumulate(
@@ -56,10 +61,12 @@ def accumulate(
     *,
     temperature: float,
     losses_of: Callable[[int, Scored], torch.Tensor],
+    explore: bool = False,
 ) -> None:
     """Add the gradient of the summed losses of all `batches`.
 
-    `losses_of(i, scored)` gives the losses of batch i, shape (N,), already weighted.
+    `losses_of(i, scored)` gives the losses of batch i, shape (N,), already weighted. `explore`:
+    the entropy carries gradient too.
     """
     for i, batch in enumerate(batches):
         with policy.accumulating(last=i == len(batches) - 1):
@@ -69,6 +76,7 @@ def accumulate(
                 batch.targets,
                 temperature=temperature,
                 shared=batch.shared,
+                explore=explore,
             )
             # autograd's backward is untyped
             losses_of(i, scored).sum().backward()  # type: ignore[no-untyped-call]

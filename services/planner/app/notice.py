@@ -1,4 +1,4 @@
-"""The planner's fields of the job's status: progress, policy, cost.
+"""The planner's fields of the job's status: progress, policy, cost, prefill.
 
 Each write is conditional on the version of the job that was looked at before it, and a job that
 shows a higher (attempt, epoch), or another uid, is not written: so a planner that was replaced
@@ -122,6 +122,9 @@ class Notice:
         policy = planner.policy_status()
         if policy is not None:
             fields["policy"] = msgspec.to_builtins(policy)
+        prefill = planner.prefill_status()
+        if prefill is not None:
+            fields["prefill"] = msgspec.to_builtins(prefill)
         return fields | {"cost": self._cost(planner)}
 
     def _cost(self, planner: Planner) -> Any:

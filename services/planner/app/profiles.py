@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
+from ebbtide.profiles import ProfileFile
 from ebbtide.spec import RLHFJobSpec
-from services.planner.core.planning.profile import ProfileFile, read_profile
+from services.planner.core.planning.profile import read_profile
 
 
 def find_profile(spec: RLHFJobSpec) -> ProfileFile | None:

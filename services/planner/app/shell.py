@@ -8,6 +8,7 @@ from typing import Any
 
 from ebbtide.errors import Conflict, NotFound, Refused, Temporary
 from ebbtide.ledger import Ledger
+from ebbtide.profiles import ProfileFile
 from ebbtide.runtime import Process
 from ebbtide.wire import Fence
 from services.planner.app.data import find_data
@@ -20,10 +21,9 @@ from services.planner.app.performer import Performer
 from services.planner.app.profiles import find_profile
 from services.planner.app.world import World
 from services.planner.core.config import Data, Patience, configure
-from services.planner.core.effects import Report
+from services.planner.core.effects import ScalePool
 from services.planner.core.events import Event, Suspend
 from services.planner.core.planner import Planner
-from services.planner.core.planning.profile import ProfileFile
 
 _SETTLE_SECONDS = 5.0
 _MARGIN_SECONDS = 3.0
@@ -65,6 +65,7 @@ async def live(world: World, process: Process) -> None:
         planner=planner,
         performer=performer,
         metrics=metrics,
+        errands=errands,
         events=events,
     )
     ears = Ears(world=world, fence=fence, errands=errands, post=events.put_nowait, log=log)
@@ -119,10 +120,13 @@ class Shell:
         planner: Planner,
         performer: Performer,
         metrics: PlannerMetrics,
+        errands: Errands,
         events: asyncio.Queue[Event],
     ) -> None:
         self._world, self._process, self._planner = world, process, planner
         self._performer, self._metrics, self._events = performer, metrics, events
+        self._errands = errands
+        self._began = world.clock.now()
 
     def spawn(self, ears: Ears, notice: Notice) -> None:
         """Begin everything that runs beside; what raises, ends the process."""
@@ -178,12 +182,18 @@ class Shell:
             effects = self._planner.step(event, began)
             self._performer.add(effects, urgent=self._planner.hurried)
             for effect in effects:
-                if isinstance(effect, Report):
-                    self._metrics.decided(effect.report.decision)
-                    self._metrics.moved(effect.report.migration)
+                if isinstance(effect, ScalePool):
+                    self._metrics.wanted(effect.replicas)
             self._metrics.stepped(type(event).__name__, clock.now() - began)
 
     async def _count(self) -> None:
+        self._metrics.wanted(self._world.spec.decode.replicas)
         while True:
-            self._metrics.stands(self._planner.standing())
+            policy, since = self._planner.policy_status(), self._planner.progress_at
+            self._metrics.stands(
+                self._planner.standing(),
+                policy=policy.version if policy else -1,
+                unacknowledged=len(self._errands.deliveries),
+                idle_seconds=self._world.clock.now() - (self._began if since is None else since),
+            )
             await self._world.clock.sleep(self._world.settings.status_seconds)

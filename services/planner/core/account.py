@@ -8,11 +8,11 @@ from services.planner.core.planning.record import Decision
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Kept as JSON in `Decided`, for people.
+    """Kept as JSON in `Decided`, for people; `prefill` also for a planner that takes over.
 
     `together`: whether the samples of a group were kept on one actor. `profile`: where the times
     per token come from. `start_seconds`: what starting an actor was thought to take.
-    `other_seconds`: what the other phases usually take; None: not known yet.
+    `wake_seconds`: what waking one was. `other_seconds`: what the other phases usually take; None: not known yet.
     """
 
     decision: Decision
@@ -22,6 +22,9 @@ class Account(msgspec.Struct, frozen=True):
     profile: str
     start_seconds: float
     other_seconds: float | None
+    wake_seconds: float = 0.0
+    prefill: str = ""
+    prefill_reason: str = ""
 
 
 def dump(account: Account) -> bytes:

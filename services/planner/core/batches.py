@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from ebbtide.rl.advantages import group_advantages
 from ebbtide.rl.batching import Candidate, lay_out
-from ebbtide.wire import BatchManifest, SftSlice, Value
+from ebbtide.rl.shaping import shaped
+from ebbtide.wire import Accepted, BatchManifest, SftSlice, Value
 from services.planner.core.config import Data, Grpo, JobConfig, Sft
 from services.planner.core.samples import OpenStep
 
 
 def freeze(step: OpenStep, *, config: JobConfig, attempt: int) -> BatchManifest:
-    """The batch of a closed GRPO step: every valued sample of each group with at least two."""
+    """The batch of a closed GRPO step: every valued sample of each group that has a baseline."""
     work = config.work
     assert isinstance(work, Grpo)
     layout = lay_out(
-        candidates(step, work.scale),
+        candidates(step, work),
         ranks=config.ranks,
         microbatch_tokens=config.microbatch_tokens,
         drop_zero=work.drop_zero,
         skip_zero=work.skip_zero,
+        packed=config.packed,
     )
     return BatchManifest(
         job_uid=config.job_uid,
@@ -55,27 +57,41 @@ def freeze_sft(step: OpenStep, *, config: JobConfig, data: Data, attempt: int) -
     )
 
 
-def candidates(step: OpenStep, scale: str) -> list[Candidate]:
+def candidates(step: OpenStep, work: Grpo) -> list[Candidate]:
     """Samples of the training groups that have a baseline, with their advantages."""
     found: list[Candidate] = []
     for g, plan in enumerate(step.plan.groups):
         if plan.purpose == "train":
-            found += _of_group(step, g, scale)
+            found += _of_group(step, g, work)
     return found
 
 
-def _of_group(step: OpenStep, g: int, scale: str) -> list[Candidate]:
-    valued = []
+def _of_group(step: OpenStep, g: int, work: Grpo) -> list[Candidate]:
+    valued = _valued(step, g)
+    if len(valued) < (1 if work.scale == "raw" else 2):
+        return []
+    totals = shaped(
+        [total for _, total in valued],
+        [accepted.n_tokens for accepted, _ in valued],
+        limit=work.max_new_tokens,
+        penalty=work.length_penalty,
+    )
+    context = step.plan.groups[g].prompt_tokens
+    return [
+        Candidate(accepted.key, accepted.ref, accepted.n_tokens, advantage, context)
+        for (accepted, _), advantage in zip(
+            valued, group_advantages(totals, work.scale), strict=True
+        )
+        if work.keep_truncated or accepted.finish != "length"
+    ]
+
+
+def _valued(step: OpenStep, g: int) -> list[tuple[Accepted, float]]:
+    """The group's samples that have a reward, with it; errors and what is missing have none."""
+    found = []
     for sample in step.in_group(g):
         scored, accepted = step.scores[sample], step.rollouts[sample]
         if scored is not None and isinstance(scored.score, Value):
             assert accepted is not None
-            valued.append((accepted, scored.score.total))
-    if len(valued) < 2:
-        return []
-    advantages = group_advantages([total for _, total in valued], scale)
-    context = step.plan.groups[g].prompt_tokens
-    return [
-        Candidate(accepted.key, accepted.ref, accepted.n_tokens, advantage, context)
-        for (accepted, _), advantage in zip(valued, advantages, strict=True)
-    ]
+            found.append((accepted, scored.score.total))
+    return found

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
-from ebbtide.spec import GrpoSpec, Lambda, PriceSpec, RLHFJobSpec, SftSpec, ValueOfTime
+from ebbtide.profiles import ProfileFile
+from ebbtide.rl.shaping import Penalty, penalty_of
+from ebbtide.spec import (
+    CispoSpec,
+    DapoSpec,
+    GrpoSpec,
+    GspoSpec,
+    Lambda,
+    PolicyGradientSpec,
+    PpoSpec,
+    PriceSpec,
+    ReinforceSpec,
+    RLHFJobSpec,
+    RlooSpec,
+    SftSpec,
+    ValueOfTime,
+)
 from ebbtide.wire import DatasetIndex, Ref
-from services.planner.core.planning.profile import ProfileFile
 from services.planner.core.steering import Steering, steer
 
 
@@ -63,6 +78,8 @@ class Grpo(msgspec.Struct, frozen=True):
     slots: int
     score_tries: int
     evaluation: Evaluation | None
+    length_penalty: Penalty | None = None
+    keep_truncated: bool = True
 
 
 class Sft(msgspec.Struct, frozen=True):
@@ -83,7 +100,7 @@ class Deadlines(msgspec.Struct, frozen=True):
 class Economy(msgspec.Struct, frozen=True):
     """Prices per hour by role (None: unknown) and what a plan is judged by.
 
-    `weight`: of time, for the objective lambda.
+    `weight`: of time, for the objective lambda. `parked_share`: of an actor's price, asleep.
     """
 
     currency: str
@@ -91,6 +108,13 @@ class Economy(msgspec.Struct, frozen=True):
     objective: str
     hour_worth: float
     weight: float = 0.7
+    parked_share: float = 1.0
+
+    def of(self, role: str, cause: str, seconds: float) -> float | None:
+        """Cost of `seconds` of one pod of `role`; None where the price is unknown."""
+        per_hour = self.per_hour.get(role)
+        share = self.parked_share if cause == "parked" else 1.0
+        return None if per_hour is None else seconds / 3600 * per_hour * share
 
 
 class JobConfig(msgspec.Struct, frozen=True):
@@ -110,6 +134,7 @@ class JobConfig(msgspec.Struct, frozen=True):
     economy: Economy
     patience: Patience
     steering: Steering = Steering()
+    packed: bool = False
 
     @property
     def last_step(self) -> int:
@@ -170,6 +195,7 @@ def configure(
         economy=_economy(spec),
         patience=patience or Patience(),
         steering=steer(spec, profile),
+        packed=spec.learner.packing,
     )
 
 
@@ -182,19 +208,37 @@ def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
         group_size=algorithm.group_size,
         temperature=training.temperature,
         max_new_tokens=training.max_response_tokens,
-        scale=algorithm.advantage_scale,
+        scale=_baseline(algorithm),
         drop_zero=algorithm.zero_variance == "drop",
         skip_zero=_moves_nothing_at_zero(algorithm),
         replicas=spec.decode.replicas,
         slots=spec.decode.slots,
         score_tries=2 if spec.reward and spec.reward.retries else 1,
         evaluation=_evaluation(spec, data),
+        length_penalty=penalty_of(algorithm.length_penalty),
+        keep_truncated=algorithm.truncated == "keep",
     )
 
 
-def _moves_nothing_at_zero(algorithm: GrpoSpec) -> bool:
-    """With a KL term a sample moves the policy even at advantage 0, so it must be computed."""
-    return algorithm.kl_coefficient == 0
+def _baseline(algorithm: PolicyGradientSpec) -> str:
+    """What the planner makes of a group's rewards (`ebbtide.rl.advantages`)."""
+    if isinstance(algorithm, RlooSpec):
+        return "leave-one-out"
+    if isinstance(algorithm, ReinforceSpec):
+        return "none" if algorithm.baseline == "group" else "raw"
+    if isinstance(algorithm, PpoSpec):
+        return "raw"
+    assert isinstance(algorithm, GrpoSpec | DapoSpec | GspoSpec | CispoSpec)
+    return algorithm.advantage_scale
+
+
+def _moves_nothing_at_zero(algorithm: PolicyGradientSpec) -> bool:
+    """Else a sample must be computed, because it moves the policy even at advantage 0.
+
+    A term of KL or entropy does that, and so does normalising over the whole batch.
+    """
+    terms = algorithm.kl_coefficient + algorithm.entropy_coefficient
+    return not terms and not isinstance(algorithm, ReinforceSpec | PpoSpec)
 
 
 def _evaluation(spec: RLHFJobSpec, data: Data) -> Evaluation | None:
@@ -215,15 +259,16 @@ def _economy(spec: RLHFJobSpec) -> Economy:
     roles = {"planner": spec.planner.pool, "learner": spec.learner.pool, "decode": spec.decode.pool}
     if spec.reward:
         roles["reward"] = spec.reward.pool
-    if spec.prefill.mode == "service":
+    if spec.prefill.mode != "colocated":
         roles["prefill"] = spec.prefill.pool
-    objective = spec.planner.objective
+    objective, actors = spec.planner.objective, price.get(spec.decode.pool)
     return Economy(
         currency=spec.currency,
         per_hour={role: _per_hour(price.get(pool)) for role, pool in roles.items()},
         objective=objective.type,
         hour_worth=objective.per_hour if isinstance(objective, ValueOfTime) else 0.0,
         weight=objective.weight if isinstance(objective, Lambda) else 0.0,
+        parked_share=actors.parked_share if actors else 1.0,
     )
 
 

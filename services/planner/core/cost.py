@@ -69,13 +69,14 @@ class Meter:
         for role, pod in [p for p, heard in self._heard.items() if now - heard > after]:
             self.stop(role, pod, self._heard[role, pod])
 
-    def open_seconds(self, now: float) -> dict[str, float]:
-        """Seconds since the last `cut`, by role."""
-        seconds: dict[str, float] = defaultdict(float)
+    def open_seconds(self, now: float) -> dict[tuple[str, str], float]:
+        """Seconds since the last `cut`, by role and cause."""
+        seconds: dict[tuple[str, str], float] = defaultdict(float)
         for (role, _), done in self._done.items():
-            seconds[role] += sum(stretch.end - stretch.start for stretch in done)
-        for (role, _), (_, since) in self._now.items():
-            seconds[role] += max(0.0, now - since)
+            for stretch in done:
+                seconds[role, stretch.cause] += stretch.end - stretch.start
+        for (role, _), (cause, since) in self._now.items():
+            seconds[role, cause] += max(0.0, now - since)
         return seconds
 
     def drew(self, pod: str, tokens: int) -> None:
@@ -112,6 +113,8 @@ def actor_cause(beat: Heartbeat) -> Cause:
     """What an actor does, by its heartbeat. One that only holds KV for a reader is draining."""
     if beat.state in ("loading", "draining"):
         return "loading" if beat.state == "loading" else "draining"
+    if beat.state == "asleep":
+        return "parked"
     if beat.running or beat.stats.running:
         return "busy"
     return "draining" if beat.holding else "idle"

@@ -358,7 +358,7 @@ class Course:
         )
         done = report(ending)
         if self._layout is not None:
-            self._layout.committed(done.phases, trained=learned is not None)
+            self._layout.committed(step, done, trained=learned is not None)
         self.last_reward = done.rewards.mean if done.rewards else self.last_reward
         self._pen.do(Report(done, self.marks.opened))
         self._training.closed()

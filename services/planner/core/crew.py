@@ -29,6 +29,10 @@ class Actor(msgspec.Struct):
     heartbeat that must show what was loaded last. `leaving`: it was let go and gets nothing more.
     `looked_at`: when it last looked for samples in other queues. `reserved`: samples that are on
     their way to it from another actor.
+
+    `parked`, since `parked_at`: it sleeps, or was told to by the call `parking` (0: answered), which
+    the heartbeat of number `parked_by` must show. `woken_at`: it was woken, and does not serve yet.
+    `awake_until`: it is not told to sleep before.
     """
 
     name: str
@@ -49,10 +53,31 @@ class Actor(msgspec.Struct):
     leaving: bool = False
     looked_at: float = -1.0
     reserved: set[int] = msgspec.field(default_factory=set)
+    parked: bool = False
+    parked_at: float = 0.0
+    parking: int = 0
+    parked_by: int = 0
+    woken_at: float | None = None
+    awake_until: float = 0.0
+
+    @property
+    def works(self) -> bool:
+        """Whether it takes or will take samples."""
+        return self.state not in ("draining", "unheard") and not (self.leaving or self.parked)
+
+    @property
+    def loads(self) -> bool:
+        """Whether it takes another policy now; one that is parked is left asleep."""
+        return self.state in ("serving", "empty", "asleep") and not self.parked
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has samples, or is woken for some."""
+        return bool(self.out or self.reserved) or self.woken_at is not None
 
     def serves(self, policy: PolicyRef) -> bool:
         """Whether it takes samples of `policy` now."""
-        return self.state == "serving" and self.policy == policy and not self.leaving
+        return self.state == "serving" and self.policy == policy and self.works
 
     def takes(self, policy: PolicyRef, now: float) -> bool:
         """Whether it gets samples of `policy` now: one that refused has a moment of rest."""
@@ -105,10 +130,7 @@ class Crew:
 
     def working(self) -> list[Actor]:
         """Actors that take or will take samples, by name."""
-        return sorted(
-            (a for a in self if a.state not in ("draining", "unheard") and not a.leaving),
-            key=lambda a: a.name,
-        )
+        return sorted((a for a in self if a.works), key=lambda a: a.name)
 
     def expect(self, name: str, code: int, now: float) -> None:
         """The ledger says that `name` has this hand-out; it gets a full lease to show it."""
@@ -149,10 +171,13 @@ def _update(actor: Actor, beat: Heartbeat, now: float) -> bool:
     if fresh and actor.incarnation:
         actor.ended.add(actor.incarnation)
         actor.loading, actor.loaded_at = 0, 0
+        actor.parked, actor.parking, actor.parked_by, actor.woken_at = False, 0, 0, None
         actor.in_flight.clear()
     actor.incarnation, actor.number, actor.heard = beat.incarnation, beat.number, now
     actor.state, actor.policy = beat.state, beat.policy
     actor.slots = beat.stats.slots or actor.slots
+    if actor.state == "asleep" and actor.woken_at is None and not actor.parked:
+        actor.parked, actor.parked_at = True, now
     return fresh
 
 

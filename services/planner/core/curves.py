@@ -6,13 +6,9 @@ import statistics
 
 import msgspec
 
+from ebbtide.profiles import ProfileFile
 from ebbtide.wire import Heartbeat
-from services.planner.core.planning.profile import (
-    Observation,
-    Profile,
-    ProfileFile,
-    make_profile,
-)
+from services.planner.core.planning.profile import Observation, Profile, make_profile
 
 _WEIGHT = 0.5
 """Of a start that was timed, against those before."""
@@ -29,7 +25,7 @@ class Curves:
         self._profile = make_profile(file)
         self._anchored = measured
         self._measured = measured
-        self._timed = False
+        self._timed = self._woken = False
         self._news: dict[str, Observation] = {}
         self.reports = 0
 
@@ -53,6 +49,12 @@ class Curves:
         mean = known + _WEIGHT * (seconds - known) if self._timed else seconds
         self._timed = True
         self._change(startup={"start": mean})
+
+    def woke(self, seconds: float) -> None:
+        """An actor served `seconds` after it was to wake."""
+        known = self._profile.file.wake_seconds
+        self._change(wake_seconds=known + _WEIGHT * (seconds - known) if self._woken else seconds)
+        self._woken = True
 
     def profile(self) -> Profile:
         """As of now."""

@@ -7,7 +7,7 @@ that their prompt is computed once, unless there are few groups and splitting th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import numpy as np
 
@@ -18,27 +18,18 @@ from services.planner.core.crew import Crew
 from services.planner.core.curves import Curves
 from services.planner.core.fleet import Fleet
 from services.planner.core.lengths import Lengths
-from services.planner.core.planning.actor_count import Plan, plan
+from services.planner.core.planning.actor_count import Plan
 from services.planner.core.planning.assignment import Assignment, equal_count, round_robin
-from services.planner.core.planning.demand import from_forecast, from_lengths
+from services.planner.core.planning.demand import from_lengths
+from services.planner.core.planning.idling import worth
+from services.planner.core.planning.laying import ActorModel, Laid, lay_out
 from services.planner.core.planning.objective import Terms
 from services.planner.core.planning.pool import Pool, make_pool
 from services.planner.core.planning.record import Decision, Lambda, Objective, ValueOfTime
-from services.planner.core.planning.rollout_time import rollout_time
 from services.planner.core.prediction.forecast import Forecast
+from services.planner.core.prefill_choice import PrefillChoice
 from services.planner.core.rhythm import Rhythm
 from services.planner.core.samples import OpenStep
-
-_FEW_GROUPS = 4
-"""Up to so many groups per actor it is weighed whether to split them."""
-_SPLIT_GAIN = 0.02
-"""Share of the score that splitting groups must gain."""
-
-
-@dataclass(frozen=True)
-class _Draft:
-    plan: Plan
-    together: bool
 
 
 class Decider:
@@ -54,14 +45,19 @@ class Decider:
         curves: Curves,
         fleet: Fleet,
         rhythm: Rhythm,
+        prefill: PrefillChoice,
     ) -> None:
         self._config, self._work, self._lengths = config, work, lengths
         self._crew, self._curves, self._fleet, self._rhythm = crew, curves, fleet, rhythm
+        self._prefill = prefill
         self._terms = terms(config)
 
-    def decide(self, step: OpenStep, *, count: int, now: float) -> Decided:
-        """`count`: how many actors there will be where the job's number is not to be chosen."""
-        pool = self._pool(count, now)
+    def decide(self, step: OpenStep, *, count: int, served: bool, now: float) -> Decided:
+        """`count`: how many actors there will be where the job's number is not to be chosen.
+
+        `served`: a prefill service is there.
+        """
+        pool = self._pool(count, now, last=step.plan.step >= self._config.last_step)
         forecast = self._lengths.forecast(step) if self._lengths.informed else None
         draft = self._weigh(step, forecast, pool) if forecast is not None else None
         if draft is None or draft.plan.assignment is None:
@@ -73,7 +69,7 @@ class Decider:
             draft.plan.decision.actors,
             max(assignment.actors, 1),
             pack_ints(assignment.actor_of),
-            dump(self._account(draft)),
+            dump(self._account(draft, served=served)),
         )
 
     def expected(self, step: OpenStep) -> list[float]:
@@ -88,56 +84,54 @@ class Decider:
         """Of one actor."""
         return max((actor.slots for actor in self._crew), default=0) or self._work.slots
 
-    def _pool(self, count: int, now: float) -> Pool:
+    def _pool(self, count: int, now: float, *, last: bool) -> Pool:
         steering = self._config.steering
         profile = self._curves.profile()
         if not steering.elastic:
-            return make_pool(minimum=count, maximum=count, serving=count, profile=profile, now=now)
+            return make_pool(
+                minimum=count,
+                maximum=count,
+                serving=count,
+                profile=profile,
+                now=now,
+                patience=math.inf,
+            )
+        after, start = self._rhythm.of("score", "learn"), profile.startup_seconds
+        # As `Elastic` does: nobody goes while it is not known when the next step begins.
+        patience = math.inf if after is None else worth(start)
         return make_pool(
             minimum=steering.minimum,
             maximum=steering.maximum,
             serving=len(self._fleet.present()),
             loading=self._fleet.coming(),
+            parked=len(self._fleet.parked()),
             profile=profile,
             now=now,
             lead=self._rhythm.of("sync") or 0.0,
+            after=0.0 if last else after or 0.0,
+            patience=0.0 if last else patience,
+            restart=0.0 if last else start,
         )
 
-    def _weigh(self, step: OpenStep, forecast: Forecast, pool: Pool) -> _Draft:
-        whole = _Draft(self._plan(step, forecast, pool, together=True), True)
-        if len(step.plan.groups) > _FEW_GROUPS * max(pool.maximum, 1):
-            return whole
-        split = _Draft(self._plan(step, forecast, pool, together=False), False)
-        gains = self._worth(split) < self._worth(whole) * (1 - _SPLIT_GAIN)
-        return split if gains else whole
-
-    def _plan(self, step: OpenStep, forecast: Forecast, pool: Pool, *, together: bool) -> Plan:
-        groups = np.asarray(step.group_of, dtype=np.intp) if together else None
-        demand = from_forecast(forecast, limit=self._work.max_new_tokens, groups=groups)
-        counts = None if self._config.steering.elastic else [pool.maximum]
-        return plan(
-            demand=demand,
-            time=rollout_time(
-                self._curves.profile(),
-                demand,
+    def _weigh(self, step: OpenStep, forecast: Forecast, pool: Pool) -> Laid:
+        return lay_out(
+            forecast,
+            np.asarray(step.group_of, dtype=np.intp),
+            pool=pool,
+            terms=self._terms,
+            actor=ActorModel(
+                profile=self._curves.profile(),
                 slots=self.slots(),
                 prompt_tokens=prompt_tokens(step),
                 per_sample=self._per_sample(step),
+                words=self._curves.words,
             ),
-            pool=pool,
-            terms=self._terms,
+            limit=self._work.max_new_tokens,
             kinds=(self._config.steering.assignment,),
-            counts=counts,
-            profile=self._curves.words,
+            counts=None if self._config.steering.elastic else [pool.maximum],
         )
 
-    def _worth(self, draft: _Draft) -> float:
-        """Time and actor-seconds of the chosen candidate in one figure."""
-        chosen = draft.plan.decision.chosen
-        of_time, of_actors = self._terms.weights()
-        return of_time * chosen.seconds + of_actors * chosen.actor_seconds if chosen else np.inf
-
-    def _blind(self, step: OpenStep, pool: Pool) -> _Draft:
+    def _blind(self, step: OpenStep, pool: Pool) -> Laid:
         """Nothing is known: the pool is held as it is, and every actor gets as much."""
         why = "no answer has been seen yet"
         if self._config.steering.prediction == "none":
@@ -151,15 +145,16 @@ class Decider:
             rule(flat, count) if step.size else Assignment("round-robin", 0, np.zeros(0, np.intp))
         )
         words = f"{why}: the pool is held as it is, and every actor gets as much"
-        return _Draft(Plan(Decision("held", count, None, (), None, words), assignment), together)
+        return Laid(Plan(Decision("held", count, None, (), None, words), assignment), together)
 
     def _held(self, pool: Pool) -> int:
         """As many as were asked for; beside a blind plan at least one must decode."""
         current = self._fleet.wanted if self._config.steering.elastic else pool.maximum
         return max(min(max(current, pool.minimum), pool.maximum), 1)
 
-    def _account(self, draft: _Draft) -> Account:
+    def _account(self, draft: Laid, *, served: bool) -> Account:
         steering = self._config.steering
+        prefill, why = self._prefill.decide(there=served)
         return Account(
             decision=draft.plan.decision,
             prediction=steering.prediction,
@@ -168,6 +163,9 @@ class Decider:
             profile=self._curves.words,
             start_seconds=self._curves.profile().startup_seconds,
             other_seconds=self._rhythm.of("plan", "sync", "score", "learn"),
+            wake_seconds=self._curves.profile().file.wake_seconds,
+            prefill=prefill,
+            prefill_reason=why,
         )
 
     def _per_sample(self, step: OpenStep) -> float:

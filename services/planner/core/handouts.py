@@ -69,7 +69,7 @@ class Handouts:
         self._policy = (policy, index)
         self.prefills.want(policy, index)
         for actor in self.crew:
-            self._load(actor)
+            self.load(actor)
 
     def deal(
         self,
@@ -91,7 +91,7 @@ class Handouts:
         return [
             actor.name
             for actor in self.crew.working()
-            if not (actor.out or actor.reserved or self._waiting.queued(actor.name))
+            if not (actor.busy or self._waiting.queued(actor.name))
         ]
 
     @property
@@ -223,11 +223,11 @@ class Handouts:
         self._check_running(step, sighting)
         self._check_outbox(step, sighting)
         self._give_up(step, sighting.actor, sighting.lost)
-        if sighting.actor.state == "draining" or sighting.actor.leaving:
-            self._put_back(self._waiting.leave(beat.actor))
-        else:
+        if sighting.actor.works:
             self._waiting.join(beat.actor)
-        self._load(sighting.actor)
+        else:
+            self._put_back(self._waiting.leave(beat.actor))
+        self.load(sighting.actor)
         return sighting
 
     def _check_running(self, step: OpenStep | None, sighting: Sighting) -> None:
@@ -374,10 +374,10 @@ class Handouts:
             if samples:
                 self._submit(actor, [self._assign(step, sample) for sample in samples])
 
-    def _load(self, actor: Actor) -> None:
+    def load(self, actor: Actor) -> None:
         """Have `actor` load the wanted policy, unless it holds it or is about to."""
         wrong = self._policy is not None and actor.policy != self._policy[0]
-        ready = actor.state in ("serving", "empty") and self._pen.now >= actor.pause_until
+        ready = actor.loads and self._pen.now >= actor.pause_until
         under_way = actor.loading or actor.number < actor.loaded_at
         if not wrong or not ready or under_way or self._policy is None:
             return

@@ -51,6 +51,9 @@ def decision_report(
         together=told.together,
         profile=told.profile,
         start_seconds=told.start_seconds,
+        wake_seconds=told.wake_seconds,
+        prefill=told.prefill,
+        prefill_reason=told.prefill_reason,
         **_inputs(told.decision.inputs),
         candidates=tuple(_candidate(one, one == chosen) for one in told.decision.candidates),
         predicted_decode_seconds=decode,
@@ -82,6 +85,7 @@ def _inputs(inputs: Inputs | None) -> dict[str, Any]:
         "maximum": inputs.maximum,
         "serving": inputs.serving,
         "loading": inputs.loading,
+        "parked": inputs.parked,
         "digest": inputs.digest,
     }
 
@@ -102,13 +106,13 @@ def _candidate(one: Candidate, chosen: bool) -> CandidateReport:
 def _decode_seconds(
     stretches: Mapping[Pod, Sequence[Stretch]], marks: Marks
 ) -> tuple[float, float]:
-    """Seconds that actors were busy, and held, from the step's opening until all was decoded."""
+    """Seconds that actors were busy, and held awake, from the step's opening until its last token."""
     end = marks.decoded or marks.closed
     busy = held = 0.0
     for (role, _), done in stretches.items():
         for stretch in done if role == "decode" else ():
             inside = max(0.0, min(stretch.end, end) - max(stretch.start, marks.opened))
-            held += inside
+            held += inside if stretch.cause != "parked" else 0.0
             busy += inside if stretch.cause == "busy" else 0.0
     return busy, held
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ebbtide.reports import MigrationReport, PhaseSeconds
-from ebbtide.wire import Decided, Heartbeat
+from ebbtide.reports import MigrationReport, StepReport
+from ebbtide.status import PrefillStatus
+from ebbtide.wire import CommandReply, Decided, Heartbeat
+from services.planner.core import account
 from services.planner.core.config import Grpo, JobConfig
 from services.planner.core.curves import Curves
 from services.planner.core.dealing import seat, shares_of, weights_of
@@ -13,9 +15,11 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.handouts import Handouts
 from services.planner.core.migrating import Migration, Rule
 from services.planner.core.outlook import Outlook
+from services.planner.core.parking import Parking
 from services.planner.core.pen import Pen
 from services.planner.core.places import Places
 from services.planner.core.planning.placement import Labels
+from services.planner.core.prefill_choice import PrefillChoice
 from services.planner.core.rhythm import Rhythm
 from services.planner.core.samples import OpenStep
 from services.planner.core.transit import Transit
@@ -44,7 +48,15 @@ class Layout:
         self._curves = curves = Curves(steering.profile, measured=steering.measured)
         self._rhythm = rhythm = Rhythm()
         lengths = pen.book.lengths
-        self._fleet = fleet = Fleet(pen=pen, crew=self._crew, curves=curves, wanted=work.replicas)
+        self._parking = parking = Parking(
+            pen=pen, crew=self._crew, patience=config.patience, load=handouts.load
+        )
+        self._fleet = fleet = Fleet(
+            pen=pen, crew=self._crew, curves=curves, parking=parking, replicas=work.replicas
+        )
+        self._prefill = PrefillChoice(
+            auto=steering.auto_prefill, economy=config.economy, curves=curves
+        )
         self._decider = Decider(
             config=config,
             work=work,
@@ -53,6 +65,7 @@ class Layout:
             curves=curves,
             fleet=fleet,
             rhythm=rhythm,
+            prefill=self._prefill,
         )
         outlook = Outlook(lengths=lengths, curves=curves)
         self._pool = Elastic(
@@ -84,6 +97,10 @@ class Layout:
         if actor is not None:
             self._fleet.hear(actor)
 
+    def replied(self, call: int, reply: CommandReply | None) -> None:
+        """The answer to a command of the pool's."""
+        self._parking.replied(call, reply)
+
     def began(self, name: str, since: float) -> None:
         """The actor's pod was started."""
         self._fleet.began(name, since)
@@ -98,12 +115,15 @@ class Layout:
 
     def open(self, step: OpenStep) -> None:
         """Decide, unless the ledger says how it was decided; then act on it."""
+        if step.decided is not None:
+            self._prefill.follow(account.load(step.decided.decision))
         self._deal(step, step.decided or self._decide(step))
         self._migration.open()
         self._fresh = False
 
     def _decide(self, step: OpenStep) -> Decided:
-        decided = self._decider.decide(step, count=self._count(), now=self._pen.now)
+        served = self._handouts.prefills.there
+        decided = self._decider.decide(step, count=self._count(), served=served, now=self._pen.now)
         self._pen.write(decided)
         if self._elastic:
             self._pool.open(decided.actors)
@@ -136,6 +156,12 @@ class Layout:
         if self._elastic:
             self._pool.learning(step, scored=scored, learning=learning)
 
-    def committed(self, phases: PhaseSeconds, *, trained: bool) -> None:
+    def committed(self, step: OpenStep, done: StepReport, *, trained: bool) -> None:
         """A step is over."""
-        self._rhythm.heard(phases, trained=trained)
+        self._rhythm.heard(done.phases, trained=trained)
+        self._prefill.committed(step, done.prefill, done.seconds)
+
+    @property
+    def prefill(self) -> PrefillStatus | None:
+        """Whether there is to be a prefill service; None: that is not the planner's to say."""
+        return self._prefill.status

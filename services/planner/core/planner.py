@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ebbtide.errors import Fenced
 from ebbtide.reports import Cause
-from ebbtide.status import CostStatus, PolicyStatus
+from ebbtide.status import CostStatus, PolicyStatus, PrefillStatus
 from ebbtide.wire import (
     Beat,
     CommandReply,
@@ -79,7 +79,7 @@ class Planner:
         grpo = work if isinstance(work, Grpo) else None
         self._config = config
         self._pen = pen = Pen(book=book, now=now)
-        self._meter, self._prefill_meter = Meter(), PrefillMeter()
+        self._meter, self._prefill_meter = Meter(), PrefillMeter(takes_over=book.epoch > 1)
         self._scoring = ScoringDesk(
             tries=grpo.score_tries if grpo else 1,
             deadline=config.deadlines.score,
@@ -177,6 +177,10 @@ class Planner:
         """The policy of the step under way, for the status."""
         return policy_status(self._pen.book)
 
+    def prefill_status(self) -> PrefillStatus | None:
+        """Whether there is to be a prefill service; None: that is not the planner's to say."""
+        return self._layout.prefill if self._layout is not None else None
+
     def cost_status(self) -> CostStatus:
         """Money so far, for the status."""
         open_seconds = self._meter.open_seconds(self._pen.now)
@@ -273,6 +277,8 @@ class Planner:
         if reply is None or isinstance(reply, Refusal | Ok):
             self._handouts.replied(call, reply)
             self._handouts.prefills.replied(call, reply)
+            if self._layout is not None:
+                self._layout.replied(call, reply)
 
     def _refused_as_old(self, refusal: Refusal) -> None:
         if refusal.seen is None or refusal.seen > self._pen.fence:

@@ -90,6 +90,11 @@ class Prefills:
                 return KvKey(policy.digest, "", prompt_tokens - 1, beat.layout)
         return None
 
+    @property
+    def there(self) -> bool:
+        """Whether one is heard that stays."""
+        return any(service.beat.state != "draining" for service in self._services.values())
+
     def is_near(self) -> bool:
         """Whether samples should wait a moment, the service being about to hold the policy.
 
@@ -123,16 +128,21 @@ def prefill_cause(beat: PrefillBeat) -> Cause:
 
 
 class PrefillMeter:
-    """Sums up what heartbeats count since each process began, step by step."""
+    """Sums up what heartbeats count since each process began, step by step.
 
-    def __init__(self) -> None:
+    `takes_over`: what processes counted before they are first heard is an earlier planner's.
+    """
+
+    def __init__(self, *, takes_over: bool = False) -> None:
+        self._takes_over = takes_over
         self._last: dict[str, tuple[str, EngineStats]] = {}
         self._actors = self._service = EngineStats()
 
     def hear(self, beat: Heartbeat | PrefillBeat) -> None:
         """Take in a heartbeat that is not old."""
         name = beat.actor if isinstance(beat, Heartbeat) else beat.instance
-        incarnation, last = self._last.get(name, ("", EngineStats()))
+        known = (beat.incarnation, beat.stats) if self._takes_over else ("", EngineStats())
+        incarnation, last = self._last.get(name, known)
         before = last if incarnation == beat.incarnation else EngineStats()
         self._last[name] = (beat.incarnation, beat.stats)
         if isinstance(beat, Heartbeat):
@@ -152,6 +162,8 @@ class PrefillMeter:
             imported=imported,
             saved_by_caching=actors.prefill_shared,
             saved_by_dedup=imported - service.prefill_tokens,
+            actor_seconds=actors.prefill_seconds,
+            service_seconds=service.prefill_seconds,
         )
 
 
@@ -162,4 +174,6 @@ def _plus(total: EngineStats, before: EngineStats, after: EngineStats) -> Engine
         prefill_shared=total.prefill_shared + max(0, after.prefill_shared - before.prefill_shared),
         prefill_imported=total.prefill_imported
         + max(0, after.prefill_imported - before.prefill_imported),
+        prefill_seconds=total.prefill_seconds
+        + max(0.0, after.prefill_seconds - before.prefill_seconds),
     )

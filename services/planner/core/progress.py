@@ -9,7 +9,6 @@ from services.planner.core.book import Book
 from services.planner.core.config import JobConfig
 from services.planner.core.course import Course
 from services.planner.core.crew import Crew
-from services.planner.core.reporting import price
 from services.planner.core.samples import ABANDONED, INVALID, OpenStep
 from services.planner.core.training import Training
 
@@ -72,10 +71,15 @@ def policy_status(book: Book) -> PolicyStatus | None:
     return PolicyStatus(policy.n, policy.digest, policy.attempt, folder)
 
 
-def cost_status(config: JobConfig, book: Book, unspent: Mapping[str, float]) -> CostStatus:
-    """`status.cost`: what the planner can explain. `unspent`: seconds by role, not in the ledger."""
-    spent = [(role, seconds) for (role, _), seconds in book.spent.items()]
-    costs = [price(seconds, role, config.economy) for role, seconds in [*spent, *unspent.items()]]
+def cost_status(
+    config: JobConfig, book: Book, unspent: Mapping[tuple[str, str], float]
+) -> CostStatus:
+    """`status.cost`: what the planner can explain.
+
+    `unspent`: seconds by role and cause that are not in the ledger yet.
+    """
+    spent = [*book.spent.items(), *unspent.items()]
+    costs = [config.economy.of(role, cause, seconds) for (role, cause), seconds in spent]
     known = [cost for cost in costs if cost is not None]
     whole = len(known) == len(costs)
     return CostStatus(accrued=sum(known) if whole else None, currency=config.economy.currency)

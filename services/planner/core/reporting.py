@@ -138,8 +138,9 @@ def _samples(step: OpenStep) -> SampleCounts:
 
 def _groups(step: OpenStep) -> GroupCounts:
     train = [g for g, plan in enumerate(step.plan.groups) if plan.purpose == "train"]
-    valued = [found for found in (totals(step, g) for g in train) if len(found) > 1]
-    flat = sum(min(found) == max(found) for found in valued)
+    found = [(totals(step, g), step.plan.groups[g].size) for g in train]
+    valued = [values for values, size in found if len(values) >= min(2, size)]
+    flat = sum(len(values) > 1 and min(values) == max(values) for values in valued)
     return GroupCounts(expected=len(train), trained=len(valued), zero_variance=flat)
 
 
@@ -257,19 +258,13 @@ def _cost(spent: Sequence[Spent], economy: Economy) -> CostReport:
     for one in spent:
         seconds[one.role, one.cause] += one.seconds
     entries = tuple(
-        CostEntry(role=r, cause=cast("Cause", c), seconds=s, cost=price(s, r, economy))
+        CostEntry(role=r, cause=cast("Cause", c), seconds=s, cost=economy.of(r, c, s))
         for (r, c), s in sorted(seconds.items())
     )
     costs = [entry.cost for entry in entries]
     known = [cost for cost in costs if cost is not None]
     total = sum(known) if len(known) == len(costs) else None
     return CostReport(currency=economy.currency, total=total, entries=entries)
-
-
-def price(seconds: float, role: str, economy: Economy) -> float | None:
-    """Cost of `seconds` of one pod of `role`; None where the price is unknown."""
-    per_hour = economy.per_hour.get(role)
-    return None if per_hour is None else seconds / 3600 * per_hour
 
 
 def _objective(cost: CostReport, seconds: float, economy: Economy) -> ObjectiveReport:

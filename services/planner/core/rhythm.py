@@ -1,4 +1,4 @@
-"""How long the phases of a step usually take beside decoding (pure)."""
+"""How long the phases of a step usually take (pure)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rhythm:
         """A step is committed; the closing one has no update."""
         waited = ("plan", "sync") if self._first else ()
         self._first = False
-        for name in ("plan", "sync", "score", *(["learn"] if trained else [])):
+        for name in ("plan", "sync", "decode", "score", *(["learn"] if trained else [])):
             new = 0.0 if name in waited else float(getattr(phases, name))
             old = self._seconds.get(name, new)
             self._seconds[name] = old + _WEIGHT * (new - old)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from ebbtide.profiles import ProfileFile
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.spec.roles import DecodeSpec
 from services.planner.core.lengths import Lengths, make_lengths
 from services.planner.core.planning.assignment import Kind
-from services.planner.core.planning.profile import ProfileFile
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _TORCH_SECONDS, _TORCH_PER_SAMPLE = 0.010, 0.0002
-_UNKNOWN_START = 10.0
+_UNKNOWN_START, _UNKNOWN_WAKE = 10.0, 2.0
 _UNBOUNDED = 1 << 40
 
 
@@ -30,6 +30,8 @@ class Steering(msgspec.Struct, frozen=True):
     maximum: int = 64
     hysteresis: float = 0.05
     horizon: int = 3
+    parked: int = 0
+    auto_prefill: bool = False
     migration: str = "none"
     tau: float = 0.7
     profile: ProfileFile = msgspec.field(
@@ -50,6 +52,8 @@ def steer(spec: RLHFJobSpec, profile: ProfileFile | None) -> Steering:
         maximum=decode.max_replicas,
         hysteresis=planner.hysteresis,
         horizon=planner.horizon_steps,
+        parked=planner.parked,
+        auto_prefill=spec.prefill.mode == "auto",
         migration=planner.migration or ("benefit" if planner.scaling == "elastic" else "none"),
         tau=planner.tau,
         profile=profile or builtin_profile(decode),
@@ -65,18 +69,31 @@ def lengths_of(spec: RLHFJobSpec) -> Lengths:
 
 def builtin_profile(decode: DecodeSpec) -> ProfileFile:
     """A curve of the engine's shape: exact for the emulated one, a guess for a real one."""
-    if decode.engine == "emulated":
-        numbers = decode.emulation
-        first, more = numbers.tpot_ms / 1000, numbers.tpot_per_row_ms / 1000
-    else:
-        first, more = _TORCH_SECONDS, _TORCH_PER_SAMPLE
-    return straight_profile(decode.engine, first=max(first, 1e-6), more=more)
+    if decode.engine != "emulated":
+        return straight_profile(decode.engine, first=_TORCH_SECONDS, more=_TORCH_PER_SAMPLE)
+    numbers = decode.emulation
+    return straight_profile(
+        decode.engine,
+        first=max(numbers.tpot_ms / 1000, 1e-6),
+        more=numbers.tpot_per_row_ms / 1000,
+        prefill=numbers.prefill_ms_per_token / 1000,
+    )
 
 
 def straight_profile(
-    engine: str, *, first: float, more: float, start: float = _UNKNOWN_START
+    engine: str,
+    *,
+    first: float,
+    more: float,
+    start: float = _UNKNOWN_START,
+    prefill: float = 0.0,
+    wake: float = _UNKNOWN_WAKE,
 ) -> ProfileFile:
-    """`first` seconds a token for one sample, `more` for each further one; `start` to serve."""
+    """`first` seconds a token for one sample, `more` for each further one.
+
+    `prefill`: seconds per token of a prompt. `start`: seconds until a new actor serves; `wake`:
+    until one that sleeps does.
+    """
     return ProfileFile(
         version=1,
         engine=engine,
@@ -86,9 +103,9 @@ def straight_profile(
         batches=_BATCHES,
         contexts=(0,),
         seconds=tuple((first + more * (batch - 1),) for batch in _BATCHES),
-        prefill_seconds_per_token=0.0,
+        prefill_seconds_per_token=prefill,
         startup={"start": start},
-        wake_seconds=0.0,
+        wake_seconds=wake,
         catch_up_seconds=0.0,
         kv_tokens=_UNBOUNDED,
         kv_bytes_per_token=0,

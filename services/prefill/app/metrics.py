@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
-from ebbtide.metrics import SECONDS
+from ebbtide.catalogue import PREFILL, Instruments
 from ebbtide.wire import Granted, PrefillBeat, TicketReply
 
 
@@ -12,31 +12,17 @@ class PrefillMetrics:
     """`seen` shows the state, the rest counts as it happens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def gauge(name: str, about: str) -> Gauge:
-            return Gauge(f"ebbtide_prefill_{name}", about, registry=registry)
-
-        def counter(name: str, about: str) -> Counter:
-            return Counter(f"ebbtide_prefill_{name}", about, registry=registry)
-
-        self._waiting = gauge("waiting", "Requests without an answer")
-        self._open = gauge("open_exports", "Exports that may still be read")
-        self._policy = gauge("policy_version", "Version that is held; -1 for none")
-        self._answers = Counter(
-            "ebbtide_prefill_requests", "Requests by answer", ["answer"], registry=registry
-        )
-        self._prompts = counter("prompts", "Prompts computed")
-        self._tokens = counter("tokens", "Prompt tokens computed")
-        self._shared = counter("shared_tokens", "Prompt tokens taken from prompts that begin alike")
-        self._granted = counter("granted_tokens", "Prompt tokens that readers need not compute")
-        self._seconds = Histogram(
-            "ebbtide_prefill_seconds",
-            "Time to compute a prompt",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._loads = Counter(
-            "ebbtide_prefill_loads", "Tries to load a policy", ["outcome"], registry=registry
-        )
+        make = Instruments(registry, PREFILL)
+        self._waiting = make.gauge("ebbtide_prefill_waiting_requests")
+        self._open = make.gauge("ebbtide_prefill_held_exports")
+        self._policy = make.gauge("ebbtide_prefill_policy_version")
+        self._answers = make.counter("ebbtide_prefill_requests_total")
+        self._prompts = make.counter("ebbtide_prefill_prompts_total")
+        self._tokens = make.counter("ebbtide_prefill_tokens_total")
+        self._shared = make.counter("ebbtide_prefill_shared_tokens_total")
+        self._granted = make.counter("ebbtide_prefill_granted_tokens_total")
+        self._seconds = make.histogram("ebbtide_prefill_prompt_seconds")
+        self._loads = make.counter("ebbtide_prefill_loads_total")
         self._past = (0, 0)
         self._policy.set(-1)
 

@@ -4,55 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
-from ebbtide.metrics import SECONDS
+from ebbtide.catalogue import REWARD, Instruments
 from ebbtide.rewards.outcomes import Broken, Judged, Unusable
 from ebbtide.spec import Component
 from ebbtide.wire import Score, Value
-
-_VALUES = (-1.0, -0.5, 0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-_QUICK = (1e-5, 1e-4, 1e-3, *SECONDS)
 
 
 class RewardMetrics:
     """Per component: its values, its seconds, and what kept it from a value."""
 
     def __init__(self, *, registry: CollectorRegistry, components: Sequence[Component]) -> None:
+        make = Instruments(registry, REWARD)
         names = [component.name for component in components]
-        values = Histogram(
-            "ebbtide_reward_component_value",
-            "Value of a component before its weight",
-            ["component"],
-            buckets=_VALUES,
-            registry=registry,
-        )
-        seconds = Histogram(
-            "ebbtide_reward_component_seconds",
-            "Time to judge one answer by one component",
-            ["component"],
-            buckets=_QUICK,
-            registry=registry,
-        )
+        values = make.histogram("ebbtide_reward_component_value")
+        seconds = make.histogram("ebbtide_reward_component_seconds")
         self._components = [(n, values.labels(n), seconds.labels(n)) for n in names]
-        self._failures = Counter(
-            "ebbtide_reward_component_failures",
-            "Answers for which a component had no value: invalid or error; or had a fault",
-            ["component", "kind"],
-            registry=registry,
-        )
-        self._scores = Counter(
-            "ebbtide_reward_scores", "Scores published", ["outcome", "fault"], registry=registry
-        )
-        self._tries = Counter(
-            "ebbtide_reward_errors", "Failed tries, repeated or not", ["class"], registry=registry
-        )
-        self.in_flight = Gauge(
-            "ebbtide_reward_in_flight", "Answers taken and not yet settled", registry=registry
-        )
-        self.breaker_open = Gauge(
-            "ebbtide_reward_breaker_open", "1 while intake is stopped by errors", registry=registry
-        )
+        self._failures = make.counter("ebbtide_reward_component_failures_total")
+        self._scores = make.counter("ebbtide_reward_scores_total")
+        self._tries = make.counter("ebbtide_reward_errors_total")
+        self.in_flight = make.gauge("ebbtide_reward_in_flight_samples")
+        self.breaker_open = make.gauge("ebbtide_reward_breaker_open")
 
     def judged(self, judged: Judged) -> None:
         """Count what each component said."""

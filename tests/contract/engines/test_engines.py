@@ -243,3 +243,35 @@ async def test_events_of_one_dispatch_come_in_order(bench: Bench) -> None:
         mine = [event for event in events if event.dispatch.seq == i]
         assert all(isinstance(event, NewTokens) for event in mine[:-1])
         assert isinstance(mine[-1], EngineFinished)
+
+
+async def test_asleep_nothing_is_served_until_a_policy_is_loaded(bench: Bench) -> None:
+    assert bench.engine.caps.sleeps
+    first = admission(bench.policy, noise=b"k", max_new=12)
+    before = (await decode(bench.engine, [first]))[0]
+    await bench.engine.sleep()
+    await bench.engine.sleep()
+    refused = (await decode(bench.engine, [admission(bench.policy, seq=1)]))[1]
+    assert refused.failure.code == "policy"
+    await bench.engine.load(bench.tiny.policy, bench.tiny.path)
+    after = (await decode(bench.engine, [admission(bench.policy, seq=2, noise=b"k", max_new=12)]))[
+        2
+    ]
+    assert (after.tokens, after.logprobs) == (before.tokens, before.logprobs)
+
+
+async def test_nothing_sleeps_while_samples_run(bench: Bench) -> None:
+    bench.engine.submit(admission(bench.policy, max_new=80))
+    with pytest.raises(Refused):
+        await bench.engine.sleep()
+    assert outcomes(await collect(bench.engine, 1))[0].finished
+
+
+async def test_what_was_counted_stays_counted_asleep(bench: Bench) -> None:
+    await decode(bench.engine, [admission(bench.policy, max_new=12)])
+    before = bench.engine.stats()
+    await bench.engine.sleep()
+    asleep = bench.engine.stats()
+    assert asleep.decode_tokens == before.decode_tokens >= 11
+    assert (asleep.running, asleep.kv_used, asleep.slots) == (0, 0, 4)
+    assert not bench.engine.caps.kv_export

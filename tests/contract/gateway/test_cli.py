@@ -10,9 +10,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from ebbtide import labels, paths
+from ebbtide import labels, paths, usage
 from ebbtide.cli.commands import app
 from ebbtide.ports import Meta, Resource
+from ebbtide.usage import Usage
 from tests.worlds.gateway import TOKEN, a_job, condition
 from tests.worlds.serving import Served, served
 
@@ -237,3 +238,32 @@ def test_doctor_finds_the_gateway(run: Run) -> None:
     wrong = run("doctor", EBBTIDE_TOKEN="wrong")
     assert wrong.exit_code == 1
     assert "fail" in wrong.stdout
+
+
+def test_cost_is_printed_for_people_programs_and_spreadsheets(run: Run, gateway: Served) -> None:
+    job = gateway.do(gateway.world.put_job("paid"))
+    uid = job.metadata.uid
+    held = Usage(uid, "decode", "d-0", "u", "default", 1, 0.0, 90.0, 90.0)
+    gateway.do(gateway.world.blobs.put(paths.usage(uid, "d-0", "u"), usage.encode(held)))
+    shown = run("cost", "paid", "--by", "actor").stdout
+    assert "d-0" in shown
+    assert "1 min 30 s" in shown or "90 s" in shown
+    assert "unknown" in shown
+    rows = run("cost", "paid", "--by", "role", "--by", "pool", "--csv").stdout.splitlines()
+    assert rows == ["role,pool,seconds,cost,currency", "decode,default,90.0,,USD"]
+    assert json.loads(run("cost", "paid", "--json").stdout)["heldSeconds"] == 90.0
+    assert run("cost", "paid", "--by", "colour").exit_code == 2
+
+
+@pytest.mark.parametrize("key", ["demo", "demo/1/2", "demo/a/0/0"])
+def test_a_key_that_is_none_is_refused_with_its_form(run: Run, key: str) -> None:
+    found = run("sample", key)
+    assert found.exit_code == 2
+    assert "JOB/STEP/GROUP/INDEX" in found.stderr
+
+
+def test_an_estimate_says_what_is_not_known(run: Run, tmp_path: Path) -> None:
+    found = run("validate", job_file(tmp_path, "dear"), "--estimate")
+    assert found.exit_code == 0, found.stderr
+    assert "2 decode" in found.stdout
+    assert "time: unknown" in found.stdout

@@ -17,8 +17,10 @@ from ebbtide.wire import (
     Finished,
     JournalRef,
     LoadPolicy,
+    Ok,
     Refusal,
     Rollout,
+    Sleep,
     Span,
     decode,
     encode,
@@ -59,6 +61,20 @@ def test_a_sample_goes_from_submit_to_settled(run: Any) -> None:
             beat = await job.beat("a0")
             assert (beat.outbox, running(beat)) == ((), {})
             assert len(stand.audit()) == 1
+
+    run(scenario)
+
+
+def test_an_actor_that_was_put_to_sleep_serves_again_once_it_is_loaded(run: Any) -> None:
+    async def scenario(stand: Any) -> None:
+        job = stand.job
+        async with stand.actor():
+            await job.load("a0")
+            assert isinstance(await job.command("a0", Sleep(job.fence)), Ok)
+            beat = await job.beat("a0", lambda beat: beat.state == "asleep")
+            assert beat.policy is None
+            await job.submit("a0", await job.assign(3, await job.load("a0")))
+            assert isinstance(await job.fact(), Finished)
 
     run(scenario)
 
@@ -352,11 +368,11 @@ def test_metrics_tell_what_was_done(run: Any) -> None:
             policy = await job.load("a0", 3)
             await job.submit("a0", *[await job.assign(seq, policy) for seq in range(6)])
             await job.beat("a0", lambda beat: beat.stats.running == 4)
-            assert (actor.value("running"), actor.value("waiting")) == (4, 2)
+            assert (actor.value("running_samples"), actor.value("waiting_samples")) == (4, 2)
             await job.facts(6)
             await job.beat("a0")
-            assert actor.value("ended_total", reason="length") == 6
-            assert (actor.value("tokens_total"), actor.value("outbox")) == (240, 6)
+            assert actor.value("ended_samples_total", reason="length") == 6
+            assert (actor.value("tokens_total"), actor.value("outbox_facts")) == (240, 6)
             assert (actor.value("policy_version"), actor.value("load_seconds_count")) == (3, 1)
 
     run(scenario)

@@ -144,7 +144,7 @@ class Stand:
         )
 
     def outcome(self, pod: str, outcome: str) -> float:
-        name = "ebbtide_decode_prompt_kv_total"
+        name = "ebbtide_decode_prompt_requests_total"
         return self.registries[pod].get_sample_value(name, {"outcome": outcome}) or 0.0
 
 

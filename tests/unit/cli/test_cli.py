@@ -21,13 +21,13 @@ from ebbtide.api import Event, LogLine
 from ebbtide.cli import ending, files, local
 from ebbtide.cli.commands import app
 from ebbtide.cli.ending import guarded
-from ebbtide.cli.results import log_line
+from ebbtide.cli.results import Wanted, log_line
 from ebbtide.cli.show import duration, money
 from ebbtide.cli.watch import Watched, panel, sparkline, step_line
-from ebbtide.client import parse_stream
 from ebbtide.endpoint import Up, read_up, state_dir, write_up
 from ebbtide.errors import Permanent, Refused
 from ebbtide.locating import locate
+from ebbtide.sse import parse_stream
 
 COMMANDS = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback]
 
@@ -326,6 +326,25 @@ SUPERVISED = {
     "tokens": {"response": 0},
     "learner": {"tokens": 0, "stats": {"loss": 1.25, "computed_tokens": 5000.0}},
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "holds"),
+    [
+        ('{"level":"warning","event":"x","step":3}', Wanted(level="warning"), True),
+        ('{"level":"info","event":"x"}', Wanted(level="warning"), False),
+        ("Traceback", Wanted(level="warning"), False),
+        ("Traceback", Wanted(match="Trace"), True),
+        ('{"level":"error","event":"y"}', Wanted(match="x", level="info"), False),
+    ],
+)
+def test_log_lines_are_chosen_by_text_and_level(text: str, wanted: Wanted, holds: bool) -> None:
+    assert wanted.holds(text) == holds
+
+
+def test_a_level_that_is_none_is_refused() -> None:
+    with pytest.raises(Refused, match="--level"):
+        Wanted(level="loud")
 
 
 def test_a_supervised_step_shows_its_loss_and_what_it_learnt() -> None:

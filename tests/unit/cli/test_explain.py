@@ -79,3 +79,16 @@ def test_moves_are_told_with_what_became_of_them() -> None:
     assert said[0].startswith("moves (benefit): 3 ordered, 2 moved (2 with KV, 0 computed again)")
     assert said[1] == "  after 4.0 s: 3 from a to b (kv, gain 2.5)"
     assert list(moves_in_words(None)) == []
+
+
+def test_who_sleeps_and_what_a_wake_takes_is_said_where_anybody_does() -> None:
+    said = text(a_decision(parked=2, wake_seconds=3.0))
+    assert "0 actors there, 0 coming, 2 asleep" in said
+    assert ", a wake 3.0 s" in said
+    assert "asleep" not in text(a_decision())
+
+
+def test_who_computes_prompts_is_said_where_the_planner_chose_it() -> None:
+    said = text(a_decision(prefill="service", prefill_reason="a service pays"))
+    assert "prompts (service): a service pays" in said
+    assert "prompts" not in text(a_decision())

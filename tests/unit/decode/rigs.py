@@ -33,6 +33,7 @@ from ebbtide.wire import (
     SampleKey,
     Sampling,
     Settle,
+    Sleep,
     Span,
     Submit,
     pack_floats,
@@ -140,9 +141,13 @@ def blob(rollout: Rollout) -> Ref:
 class Rig:
     """Holds `POLICY`, unless `empty`. `did` has the effects of the last event."""
 
-    def __init__(self, *, empty: bool = False, slots: int = 4, queue: int = 4) -> None:
+    def __init__(
+        self, *, empty: bool = False, slots: int = 4, queue: int = 4, sleeps: bool = True
+    ) -> None:
         self.now = 0.0
-        self.limits = Limits(slots=slots, queue=queue, republish=2.0, orphan=60.0, close=10.0)
+        self.limits = Limits(
+            slots=slots, queue=queue, republish=2.0, orphan=60.0, close=10.0, sleeps=sleeps
+        )
         self.actor = Actor(name="a", incarnation="i", limits=self.limits, now=0.0)
         self.did: list[Effect] = []
         if not empty:
@@ -193,6 +198,9 @@ class Rig:
 
     def load(self, policy: PolicyRef, fence: Fence = FENCE) -> CommandReply:
         return self.command(LoadPolicy(fence, policy, INDEX))
+
+    def sleep(self, fence: Fence = FENCE) -> CommandReply:
+        return self.command(Sleep(fence))
 
     def settle(self, *accepted: Dispatch, void: tuple[Dispatch, ...] = ()) -> CommandReply:
         return self.command(Settle(FENCE, accepted, void))

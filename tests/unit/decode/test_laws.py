@@ -22,6 +22,7 @@ from ebbtide.wire import (
     PolicyRef,
     Refusal,
     Settle,
+    Sleep,
     Submit,
 )
 from services.decode.core.messages import (
@@ -122,6 +123,28 @@ class AnyOrder(RuleBasedStateMachine):
     def load_in_time(self, policy: PolicyRef) -> None:
         self.command(LoadPolicy(self.highest, policy, INDEX))
 
+    @rule(fence=fences)
+    def sleep(self, fence: Fence) -> None:
+        self.command(Sleep(fence))
+
+    @rule()
+    def sleep_in_time(self) -> None:
+        self.command(Sleep(self.highest))
+
+    @precondition(lambda self: self.world.decoding)
+    @rule()
+    def sleep_after_a_move(self) -> None:
+        """All that runs goes to a reader, who may not have read it yet."""
+        self.command(CutSamples(self.highest, tuple(self.world.decoding), READER))
+        while self.step_on():
+            pass
+        self.sleep_in_time()
+
+    @precondition(lambda self: self.world.falling)
+    @rule(well=st.sampled_from([True, True, False]))
+    def slept(self, *, well: bool) -> None:
+        self.world.slept(well=well)
+
     @rule(how=st.sampled_from(["not yet"] * 3 + ["command", "notice"]))
     def drain(self, how: str) -> None:
         if how == "command":
@@ -178,10 +201,10 @@ class AnyOrder(RuleBasedStateMachine):
     def export(self, *, well: bool) -> None:
         self.world.export(well=well)
 
-    @precondition(lambda self: self.world.open)
+    @precondition(lambda self: self.world.readable)
     @rule(pick=picks)
     def read(self, pick: int) -> None:
-        self.world.read(sorted(self.world.open)[pick % len(self.world.open)])
+        self.world.read(self.world.readable[pick % len(self.world.readable)])
 
     @precondition(lambda self: self.world.stores)
     @rule()
@@ -236,6 +259,8 @@ class AnyOrder(RuleBasedStateMachine):
             world.acknowledge(1)
         elif world.stores:
             world.store()
+        elif world.falling:
+            world.slept(well=True)
         elif world.loads:
             world.loaded(well=True)
         else:

@@ -30,6 +30,8 @@ from services.decode.core.messages import (
     Release,
     Reply,
     Settled,
+    SleepEngine,
+    Slept,
     StillOpen,
     Store,
     Stored,
@@ -60,6 +62,7 @@ class World:
         self.writes: list[Write] = []
         self.stores: list[Store] = []
         self.loads: list[Load] = []
+        self.falling: list[SleepEngine] = []
         self.policy: PolicyRef | None = None
         self.decoding: dict[Dispatch, int] = {}
         self.cutting: dict[Dispatch, None] = {}
@@ -86,6 +89,7 @@ class World:
             Export: self._export,
             Release: self._release,
             Load: self._load,
+            SleepEngine: self._sleep,
             Publish: self._published,
             Settled: self._settled,
             Gone: self._gone,
@@ -150,6 +154,11 @@ class World:
             self.open.add(held.opaque)
         self.tell(Exported(effect.dispatch, held))
 
+    @property
+    def readable(self) -> list[bytes]:
+        """Open tickets that a reader can know: their facts were told."""
+        return sorted(opaque for opaque in self.open if self.tickets[opaque] in self.facts)
+
     def read(self, opaque: bytes) -> None:
         """A reader has what it wanted."""
         self.open.discard(opaque)
@@ -164,6 +173,11 @@ class World:
         policy = self.loads.pop(0).policy
         self.policy = policy if well else None
         self.tell(PolicyLoaded(policy) if well else LoadFailed(policy, "why"))
+
+    def slept(self, *, well: bool) -> None:
+        """The engine sleeps, or could not."""
+        self.falling.pop()
+        self.tell(Slept("" if well else "why"))
 
     # --- what the actor does ----------------------------------------------------------------------
 
@@ -198,9 +212,21 @@ class World:
     def _load(self, effect: Load) -> None:
         assert not self.decoding, "loaded while samples run"
         assert not self.loads, "two loads at once"
+        assert not self.falling, "loaded before it slept"
         assert not self.rig.running(), "loaded with samples in hand"
         self.policy = None
         self.loads.append(effect)
+
+    def _sleep(self, effect: SleepEngine) -> None:
+        beat = self.rig.beat()
+        assert not self.decoding, "put to sleep while samples run"
+        assert not self.loads, "put to sleep while it loads"
+        assert not beat.running, "put to sleep with samples in hand"
+        assert not beat.holding, "put to sleep while it holds KV"
+        assert not self.falling, "put to sleep twice"
+        assert (beat.state, beat.policy) == ("asleep", None)
+        self.policy = None
+        self.falling.append(effect)
 
     def _published(self, effect: Publish) -> None:
         for fact in effect.facts:
@@ -269,4 +295,4 @@ def _comes_twice(event: Event) -> bool:
     """The engine ends a sample once, and news of a load are no longer true the second time."""
     if isinstance(event, Happened):
         return all(isinstance(each, NewTokens) for each in event.events)
-    return not isinstance(event, PolicyLoaded | LoadFailed | Exported | StillOpen)
+    return not isinstance(event, PolicyLoaded | LoadFailed | Slept | Exported | StillOpen)

@@ -19,6 +19,11 @@ def shown(first: float | None, last: float | None) -> str:
         "samples_accepted": 10,
         "samples_lost": 0,
         "samples_doubled": 0,
+        "actors_min": 1,
+        "actors_max": 4,
+        "migrations": 5,
+        "prefill_tokens_computed": 1000,
+        "prefill_tokens_saved": 4000,
         "seconds": 61.23,
         "cost": {"total": None, "currency": "USD"},
     }
@@ -32,6 +37,8 @@ def test_figures_are_shown_and_an_unknown_cost_is_not_called_zero() -> None:
     text = shown(0.3456, 0.8)
     assert "0.346 -> 0.800" in text
     assert "unknown" in text
+    assert "1 to 4" in text
+    assert "1,000, 4,000" in text
     assert "removes the sloppiness" in text
 
 

@@ -15,10 +15,10 @@ from ebbtide.engines.emulated import EmulatedEngine
 from ebbtide.engines.emulation import Emulated, Emulation
 from ebbtide.engines.policies import INDEX_NAME, policy_digest
 from ebbtide.engines.samples import open_sample
-from ebbtide.ports import Admission, EngineEvent, EngineFinished
+from ebbtide.ports import Admission, EngineCut, EngineEvent, EngineFinished
 from ebbtide.testing.clock import VirtualClock, run_virtual
 from ebbtide.testing.engines import admission, outcomes
-from ebbtide.wire import PolicyIndex, PolicyRef, PolicyTensor
+from ebbtide.wire import Dispatch, PolicyIndex, PolicyRef, PolicyTensor
 
 TENSOR = PolicyTensor("w", "float32", (1,), "none", "0" * 64)
 POLICY = PolicyRef(0, 1, policy_digest([TENSOR]))
@@ -94,6 +94,42 @@ def test_lengths_have_the_mean_and_spread_asked_for() -> None:
 def test_lengths_come_from_the_trace() -> None:
     params = Emulated(trace=(3, 5, 9))
     assert {params.length(word) for word in range(-50, 50)} == {3, 5, 9}
+
+
+def test_a_prompt_keeps_its_share_of_the_length_in_every_epoch() -> None:
+    params = Emulated(mean_tokens=311, sigma=0.42, prompt_share=0.9)
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, (1 << 63) - 1, size=(2, 3000))
+    logs = [
+        np.log([params.length(int(word), b"%d" % i) for i, word in enumerate(epoch)])
+        for epoch in words
+    ]
+    assert abs(np.corrcoef(logs[0], logs[1])[0, 1] - 0.9) < 0.02
+    assert abs(logs[0].std() - 0.42) < 0.02
+
+
+def test_a_prompt_is_computed_once_for_its_samples() -> None:
+    one = _emulation(tpot=0.01, tpot_per_row=0.0, prefill=1.0)
+    _give(one, *[admission(POLICY, seq=i, prompt=(5, 6), max_new=2) for i in range(3)])
+    # The samples wait for the two tokens of the prompt, then decode side by side.
+    assert _ends(_through(one)) == pytest.approx({0: 0.02, 1: 2.02, 2: 2.02})
+    assert (one.prefilled, one.shared) == (2, 4)
+
+
+def test_without_a_cache_each_sample_computes_its_prompt() -> None:
+    one = _emulation(prefill=0.5, prefix_cache=False)
+    _give(one, *[admission(POLICY, seq=i, prompt=(5, 6), max_new=2) for i in range(3)])
+    _through(one)
+    assert (one.prefilled, one.shared) == (6, 0)
+
+
+def test_what_a_resumed_sample_brings_is_computed_again() -> None:
+    one = _emulation(prefill=1.0, tpot=0.01)
+    _give(one, admission(POLICY, prompt=(5, 6), max_new=9))
+    cut = one.cut(Dispatch(1, 1, 0), now=2.05)[-1]
+    assert isinstance(cut, EngineCut)
+    _give(one, admission(POLICY, seq=1, prompt=(5, 6), max_new=9, resumed=cut), now=3.0)
+    assert (one.prefilled, one.shared) == (2 + len(cut.tokens) // 4, 2)
 
 
 def test_a_sample_without_stop_tokens_runs_to_its_limit() -> None:

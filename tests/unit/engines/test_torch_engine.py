@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 from ebbtide.engines.torch.decoder import Limits
 from ebbtide.engines.torch.engine import TorchEngine
-from ebbtide.errors import Corrupt, Permanent, Refused
+from ebbtide.errors import Corrupt, Permanent
 from ebbtide.testing.engines import admission, collect, decode, outcomes
 from ebbtide.testing.tiny_models import Tiny, publish_tiny, qwen2
 from ebbtide.wire import unpack_floats
@@ -131,12 +132,18 @@ async def test_a_broken_engine_answers_everyone_and_then_says_so(
         await engine.load(tiny.policy, tiny.path)
 
 
-async def test_it_does_not_sleep(engine: TorchEngine) -> None:
-    assert not engine.caps.sleeps
-    with pytest.raises(Refused):
-        await engine.sleep()
-    with pytest.raises(Refused):
-        await engine.wake()
+async def test_asleep_it_keeps_neither_weights_nor_kv(engine: TorchEngine, tiny: Tiny) -> None:
+    await engine.load(tiny.policy, tiny.path)
+    await decode(engine, [admission(tiny.policy, max_new=5)])
+    holder = engine._model
+    weights = [weakref.ref(tensor) for tensor in holder.runner.model.parameters()]
+    rows = (holder.storage.live, holder.storage.prompts)
+    kv = [weakref.ref(tensor) for each in rows for pair in each._layers for tensor in pair]
+    del rows
+    await engine.sleep()
+    assert len(weights) > 10
+    assert len(kv) >= 4
+    assert [ref for ref in (*weights, *kv) if ref() is not None] == []
 
 
 async def test_a_new_policy_does_not_see_the_old_ones_kv(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,13 +17,16 @@ from services.gateway.core.listing import Query
 from services.gateway.core.problems import KINDS, Problem
 from services.gateway.core.state import TERMINAL, state_of
 from services.gateway.core.submit import fingerprint
+from services.gateway.core.tally import Gains
 from tests.worlds.gateway import condition
 
-CAUSES = ("busy", "loading", "idle", "draining", "wasted")
+CAUSES = ("busy", "loading", "idle", "parked", "draining", "wasted")
 ROLES = st.sampled_from(["decode", "learner", "planner"])
 SECONDS = st.floats(0, 1e5)
 USAGES = st.lists(st.tuples(ROLES, st.sampled_from(["a", "b"]), SECONDS), max_size=6)
-SPENT = st.dictionaries(st.tuples(ROLES, st.sampled_from(CAUSES)), SECONDS, max_size=6)
+PODS = st.sampled_from(["pod-0", "pod-1", "pod-2"])
+SPENT = st.dictionaries(st.tuples(ROLES, PODS, st.sampled_from(CAUSES)), SECONDS, max_size=6)
+Spent = dict[tuple[str, str, str], float]
 
 
 def job(name: str, created: str = "", **status: object) -> Resource:
@@ -36,35 +40,55 @@ def usages(held: list[tuple[str, str, float]]) -> list[Usage]:
     ]
 
 
+PRICES = {"a": cost.Price(1.0, parked=0.25), "b": cost.Price(3.0)}
+
+
+def reported(
+    held: list[tuple[str, str, float]], spent: Spent, **prices: cost.Price
+) -> dict[str, Any]:
+    found = cost.account(usages(held), spent, prices=prices)
+    return cost.report(found, currency="USD", gains=Gains())
+
+
 # --- cost ---------------------------------------------------------------------------------------
 
 
 @given(USAGES, SPENT)
 def test_every_held_second_is_in_exactly_one_part(
-    held: list[tuple[str, str, float]], spent: dict[tuple[str, str], float]
+    held: list[tuple[str, str, float]], spent: Spent
 ) -> None:
-    found = cost.report(usages(held), spent, prices={}, currency="USD")
+    found = reported(held, spent)
     parts = sum(part["seconds"] for part in found["parts"])
-    assert parts == pytest.approx(found["heldSeconds"] + found["overAttributedSeconds"], abs=1e-3)
+    assert parts == pytest.approx(found["heldSeconds"], abs=1e-3)
 
 
 @given(USAGES, SPENT)
-def test_parts_of_a_priced_role_add_up_to_what_was_held_unless_over_attributed(
-    held: list[tuple[str, str, float]], spent: dict[tuple[str, str], float]
+def test_parts_add_up_to_the_whole_cost_whatever_the_causes_say(
+    held: list[tuple[str, str, float]], spent: Spent
 ) -> None:
-    found = cost.report(usages(held), spent, prices={"a": 1.0, "b": 3.0}, currency="USD")
-    if found["overAttributedSeconds"] < 1e-6 and held:
-        parts = sum(part["cost"] or 0.0 for part in found["parts"])
-        assert parts == pytest.approx(found["total"], rel=1e-6, abs=1e-3)
+    found = reported(held, spent, **PRICES)
+    parts = sum(part["cost"] or 0.0 for part in found["parts"])
+    assert parts == pytest.approx(found["total"], rel=1e-6, abs=1e-3)
 
 
 @given(USAGES)
 def test_a_total_is_known_only_if_every_held_second_has_a_price(
     held: list[tuple[str, str, float]],
 ) -> None:
-    found = cost.report(usages(held), {}, prices={"a": 1.0}, currency="USD")
+    found = reported(held, {}, a=PRICES["a"])
     unpriced = sum(seconds for _, pool, seconds in held if pool == "b")
     assert (found["total"] is None) == (unpriced > 1e-6)
+
+
+@pytest.mark.parametrize(("pool", "asleep", "total"), [("a", 0.25, 1.25), ("b", 3.0, 6.0)])
+def test_an_actor_asleep_costs_its_share_of_the_price(
+    pool: str, asleep: float, total: float
+) -> None:
+    spent = {("decode", "pod-0", cause): 3600.0 for cause in ("busy", "parked")}
+    found = reported([("decode", pool, 7200.0)], spent, **PRICES)
+    parts = {part["cause"]: part["cost"] for part in found["parts"]}
+    assert parts == {"busy": pytest.approx(total - asleep), "parked": pytest.approx(asleep)}
+    assert found["total"] == found["known"] == found["byRole"]["decode"] == pytest.approx(total)
 
 
 # --- lists --------------------------------------------------------------------------------------

@@ -71,6 +71,9 @@ async def send(
         ("POST", "/v1/jobs/a/suspend", Need("patch", "a")),
         ("DELETE", "/v1/jobs/a", Need("delete", "a")),
         ("POST", "/v1/jobs/a/whatever", Need("*", "a")),
+        ("GET", "/v1/metrics", Need("list")),
+        ("GET", "/ui", Need("list")),
+        ("GET", "/ui/jobs/a", Need("get", "a")),
         ("GET", "/v2", Need("*")),
     ],
 )

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from ebbtide import labels, paths, usage
-from ebbtide.client import parse_stream
 from ebbtide.ports import Meta, Resource
+from ebbtide.sse import parse_stream
 from ebbtide.usage import Usage
 from services.gateway.app.sse import EventStream, Streams
 from services.gateway.core.problems import Problem

@@ -45,9 +45,11 @@ from tests.unit.learner.gangs import VOCABULARY
 UID = "job-uid"
 
 
-def job_spec(model: Path, *, sft: bool = False, **training: Any) -> RLHFJobSpec:
-    """A GRPO job (or a supervised one) on `model`."""
-    algorithm: dict[str, Any] = {"type": "grpo"}
+def job_spec(
+    model: Path, *, sft: bool = False, algorithm: dict[str, Any] | None = None, **training: Any
+) -> RLHFJobSpec:
+    """A GRPO job (or a supervised one, or another `algorithm`) on `model`."""
+    algorithm = algorithm or {"type": "grpo"}
     if sft:
         algorithm = {"type": "sft", "batch_size": 4, "updates_per_step": 3}
     sizes = {"total_steps": 8, "learning_rate": 1e-2, "micro_batch_tokens": 64, **training}
@@ -78,11 +80,12 @@ def a_rank(
     write_skeleton(
         skeleton, model=model, tokenizer=model, chat_template=None, dtype=DTYPES["float32"]
     )
+    trainer = build_trainer(spec, gang, model)
     return Rank(
         uid=UID,
         attempt=attempt,
-        trainer=build_trainer(spec, gang, model),
-        reader=Reader(blobs=blobs, spec=spec, rank=gang.rank, ranks=gang.size),
+        trainer=trainer,
+        reader=Reader(blobs=blobs, spec=spec, rank=gang.rank, ranks=gang.size, layout=trainer.rows),
         lane=Lane(threads=1),
         blobs=blobs,
         clock=VirtualClock(),

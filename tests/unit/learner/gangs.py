@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ebbtide.rl.batching import partition
-from ebbtide.spec import GrpoSpec, ScheduleSpec, TrainingSpec
+from ebbtide.spec import Algorithm, PolicyGradientSpec, PpoSpec, ScheduleSpec, TrainingSpec
 from services.learner.core.samples import MicroBatch, Sample, Weighting, pad
 from services.learner.core.schedules import Schedule
+from services.learner.engine.critic import load_critic
 from services.learner.engine.gang import Gang, join
-from services.learner.engine.grpo import Grpo
 from services.learner.engine.optimiser import Optimiser
 from services.learner.engine.policy import WHOLE_BELOW, Policy, load_policy
+from services.learner.engine.policy_gradient import PolicyGradient
 
 VOCABULARY = 50
 
@@ -43,6 +45,13 @@ def save_model(folder: Path, *, seed: int = 0, tied: bool = True) -> Path:
     return folder
 
 
+def algorithm_of(type: str = "grpo", **options: Any) -> PolicyGradientSpec:  # noqa: A002
+    """The algorithm of that type with these options."""
+    found = TypeAdapter(Algorithm).validate_python({"type": type, **options})
+    assert isinstance(found, PolicyGradientSpec)
+    return found
+
+
 class Parts:
     """A learner's engine, whole, on one rank."""
 
@@ -54,12 +63,19 @@ class Parts:
         algorithm: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
         layered: bool = False,
+        checkpointing: bool = False,
     ) -> None:
-        spec = GrpoSpec(type="grpo", **(algorithm or {}))
+        spec = algorithm_of(**(algorithm or {}))
         sizes = TrainingSpec(**{"total_steps": 10, "learning_rate": 1e-2, **(training or {})})
         self.gang = gang
         whole_below = 0 if layered else WHOLE_BELOW
-        self.policy = load_policy(model, gang, mixed_precision=False, whole_below=whole_below)
+        self.policy = load_policy(
+            model,
+            gang,
+            mixed_precision=False,
+            checkpointing=checkpointing,
+            whole_below=whole_below,
+        )
         reference: Policy | None = None
         if spec.kl_coefficient:
             reference = load_policy(
@@ -67,7 +83,11 @@ class Parts:
             )
         schedule = Schedule(ScheduleSpec(), sizes.learning_rate, sizes.total_steps)
         self.optimiser = Optimiser(self.policy.module, sizes, schedule, gang=gang)
-        self.grpo = Grpo(
+        critic = None
+        if isinstance(spec, PpoSpec):
+            critic = load_critic(model, gang, spec.critic, sizes, mixed_precision=False)
+        self.learner = PolicyGradient(
+            critic=critic,
             gang=gang,
             policy=self.policy,
             reference=reference,
@@ -78,13 +98,17 @@ class Parts:
 
     def parameters(self) -> dict[str, np.ndarray]:
         """Full parameters by name."""
-        named = self.policy.module.named_parameters()
-        return {name: _full(p.detach()) for name, p in named}
+        return parameters_of(self.policy.module)
 
     def gradients(self) -> dict[str, np.ndarray]:
         """Full gradients by name."""
         named = self.policy.module.named_parameters()
         return {name: _full(p.grad) for name, p in named if p.grad is not None}
+
+
+def parameters_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    """Full parameters by name."""
+    return {name: _full(p.detach()) for name, p in module.named_parameters()}
 
 
 def _full(tensor: Any) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,6 +30,7 @@ from ebbtide.wire import (
     unpack_floats,
 )
 from services.learner.app.rank import Rank
+from services.learner.core.progress import Course
 from services.learner.engine.gang import Gang
 from tests.unit.learner.builders import (
     UID,
@@ -254,6 +256,28 @@ async def test_a_restored_learner_goes_on_bit_for_bit(
     assert policy_of(other).n == 1
     assert policy_of(other).attempt == 2
     assert (await learned(other, blobs, step=1)).policy == expected.policy
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"type": "rloo", "kl_coefficient": 0.1, "kl": {"target": 1e-9}},
+        {"type": "ppo", "critic": {"learning_rate": 1e-2, "warmup_steps": 1}},
+    ],
+)
+async def test_a_restored_learner_has_the_state_of_its_algorithm(
+    gang: Gang, model: Path, blobs: FakeBlobs, tmp_path: Path, algorithm: dict[str, Any]
+) -> None:
+    spec = job_spec(model, algorithm=algorithm)
+    first = a_rank(gang, spec, blobs, tmp_path)
+    await first.start(None)
+    await learned(first, blobs)
+    manifest = await commit(blobs, await saved(first, 1))
+    expected = await learned(first, blobs, step=1)
+    other = a_rank(gang, spec, blobs, tmp_path, attempt=2)
+    await other.start(manifest)
+    assert (await learned(other, blobs, step=1)).policy == expected.policy
+    assert other.progress.course == first.progress.course != Course()
 
 
 async def test_a_checkpoint_before_the_first_update_restores_too(

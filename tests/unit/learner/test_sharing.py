@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.learner.core.samples import MicroBatch, Sample, pad
-from services.learner.core.sharing import PADDING, pack, rows_of, tree
+from services.learner.core.sharing import PADDING, ROW_EACH, Rows, rows_of, tree
 from services.learner.engine.gang import Gang
 from services.learner.engine.trial import shared_width
 from services.learner.engine.updates import on_device
@@ -21,6 +21,9 @@ from tests.unit.learner.gangs import VOCABULARY, Parts, close
 
 WIDE = 1 << 20
 """A hidden size at which attention costs nothing beside tokens."""
+SHARED = Rows(hidden=WIDE, share=True)
+FILLED = Rows(fill=True)
+BOTH = Rows(hidden=WIDE, share=True, fill=True)
 
 
 def group(prompt: int, answers: list[int], *, seed: int = 0) -> list[Sample]:
@@ -47,13 +50,13 @@ GROUPS = st.lists(
 )
 
 
-@given(GROUPS, st.sampled_from([1, 8, WIDE]))
+@given(GROUPS, st.sampled_from([1, 8, WIDE]), st.booleans(), st.booleans())
 def test_every_target_keeps_its_text_and_position(
-    sizes: list[tuple[int, list[int]]], hidden: int
+    sizes: list[tuple[int, list[int]]], hidden: int, share: bool, fill: bool
 ) -> None:
     samples = [s for i, (p, answers) in enumerate(sizes) for s in group(p, answers, seed=i)]
-    batch, apart = pack(samples, hidden=hidden), pad(samples)
-    for name in ("targets", "rollout", "advantages", "weights"):
+    batch, apart = Rows(hidden=hidden, share=share, fill=fill).of(samples), pad(samples)
+    for name in ("targets", "rollout", "advantages", "weights", "counts"):
         assert np.array_equal(getattr(batch, name), getattr(apart, name)), name
     assert [seen(batch, int(w)) for w in batch.where] == [seen(apart, int(w)) for w in apart.where]
 
@@ -62,11 +65,11 @@ def seen(batch: MicroBatch, where: int) -> list[tuple[int, int]]:
     """(position, token) of all that the state at `where` attends to."""
     row, column = divmod(where, batch.tokens.shape[1])
     columns = np.arange(column + 1)
-    if batch.branch is None or batch.positions is None:
+    if batch.branch is None or batch.trunk is None or batch.positions is None:
         return [(int(c), int(batch.tokens[row, c])) for c in columns]
-    branch = batch.branch[row]
+    branch, trunk = batch.branch[row], batch.trunk[row]
     assert branch[column] != PADDING
-    mine = [c for c in columns if branch[c] in (0, branch[column])]
+    mine = [c for c in columns if branch[c] in (trunk[column], branch[column])]
     return [(int(batch.positions[row, c]), int(batch.tokens[row, c])) for c in mine]
 
 
@@ -82,17 +85,21 @@ def test_other_prompts_and_unknown_ones_are_not_shared() -> None:
     unknown = [replace(s, prompt=0) for s in one]
     assert len(rows_of([one[0], other[0]], hidden=WIDE)) == 2
     assert len(rows_of(unknown, hidden=WIDE)) == 2
-    assert pack(unknown, hidden=WIDE).branch is None
+    assert SHARED.of(unknown).branch is None
 
 
 @pytest.mark.parametrize("kl", [0.0, 0.1])
-def test_shared_rows_give_the_gradient_of_rows_apart(gang: Gang, model: Path, kl: float) -> None:
-    samples = [*group(9, [3, 1, 7, 4]), *group(5, [2, 8], seed=1)]
+@pytest.mark.parametrize("rows", [SHARED, FILLED, BOTH], ids=["shared", "filled", "both"])
+def test_rows_of_several_give_the_gradient_of_rows_apart(
+    gang: Gang, model: Path, kl: float, rows: Rows
+) -> None:
+    samples = [*group(9, [3, 1, 7, 4]), *group(2, [2, 8], seed=1)]
+    assert rows.of(samples).tokens.size < pad(samples).tokens.size
     old = torch.full((len(pad(samples).targets),), -3.5)
     apart, shared = (Parts(gang, model, algorithm={"kl_coefficient": kl}) for _ in range(2))
     losses = [
-        apart.grpo.gradient([pad(samples)], [old]),
-        shared.grpo.gradient([pack(samples, hidden=WIDE)], [old]),
+        apart.learner.gradient([pad(samples)], [old]),
+        shared.learner.gradient([rows.of(samples)], [old]),
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert close(apart.gradients(), shared.gradients())
@@ -121,9 +128,23 @@ def test_a_model_that_reads_them_wrongly_is_found_out(
     assert shared_width(policy, gang.device, coarse=False) == 0
 
 
+def test_rows_are_filled_with_what_fits() -> None:
+    samples = [s for i, n in enumerate([20, 9, 8, 2]) for s in group(1, [n - 1], seed=i)]
+    batch = FILLED.of(samples)
+    assert batch.tokens.shape == (2, 20)
+    assert batch.positions is not None
+    assert batch.positions[1].tolist() == [*range(9), *range(8), *range(2), 0]
+
+
+def test_samples_that_fill_their_rows_are_padded_plainly() -> None:
+    samples = [s for i in range(3) for s in group(1, [7], seed=i)]
+    assert FILLED.of(samples).branch is None
+    assert ROW_EACH.of(group(4, [2, 3])).branch is None
+
+
 def test_padding_of_shared_rows_is_finite(gang: Gang, model: Path) -> None:
     policy = Parts(gang, model).policy
-    batch = on_device(pack([*group(9, [3, 4]), *group(2, [1], seed=1)], hidden=WIDE), gang.device)
+    batch = on_device(BOTH.of([*group(9, [3, 4]), *group(2, [1], seed=1)]), gang.device)
     assert batch.shared is not None
     policy._where = torch.arange(batch.tokens.numel())
     out = policy.module(

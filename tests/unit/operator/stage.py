@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from ebbtide.errors import Conflict, NotFound
-from ebbtide.objects import rfc3339
+from ebbtide.objects import rfc3339, unix_time
 from ebbtide.ports import Resource
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.clock import VirtualClock
@@ -16,6 +17,7 @@ from ebbtide.testing.cluster import FakeCluster
 from ebbtide_operator.controller import Controller
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease
+from ebbtide_operator.metrics import OperatorMetrics
 from ebbtide_operator.podspec import RUNNER_FINALIZER, PodView, view
 
 JOB = ("RLHFJob", "default", "job")
@@ -66,6 +68,8 @@ class Platform:
         self.kubelet.table, self.kubelet._moved = self.cluster.table, self.cluster._moved
         self.blobs = FakeBlobs()
         self.operators = 0
+        self.lives: dict[str, list[float]] = {}
+        """What the kubelet itself knows: Unix times of each pod's start, and of its end."""
 
     @asynccontextmanager
     async def operator(self, *, site: Site | None = None) -> AsyncIterator[Controller]:
@@ -85,6 +89,7 @@ class Platform:
             lease=lease,
             site=site or Site(),
             namespace=None,
+            metrics=OperatorMetrics(CollectorRegistry(), since=self.clock.wall()),
             log=QUIET,
         )
         task = asyncio.create_task(self._run(controller, lease))
@@ -127,9 +132,14 @@ class Platform:
             claim = {"metadata": {"finalizers": [*finalizers, RUNNER_FINALIZER]}}
             await self.kubelet.patch(*key, claim)
             status = {"phase": "Running", "ready": True, "startedAt": now}
+            self.lives[pod.uid] = [unix_time(now)]
             await self.kubelet.patch_status(*key, status)
 
     async def end(self, name: str, *, code: int | None = None, signal: int | None = None) -> None:
+        pod = await self.kubelet.get("Pod", "default", name)
+        if "finishedAt" in pod.status:
+            return
+        self.lives[pod.metadata.uid].append(unix_time(rfc3339(self.clock.wall())))
         status = {
             "phase": "Succeeded" if code == 0 else "Failed",
             "ready": False,

@@ -2,7 +2,7 @@ from typing import Any
 
 from ebbtide import labels
 from ebbtide.testing.jobs import a_job
-from tests.unit.operator.worlds import World
+from tests.unit.operator.worlds import JOB, World
 
 SERVICE: dict[str, Any] = {"prefill": {"mode": "service", "pool": "big"}}
 
@@ -38,3 +38,56 @@ def test_the_job_runs_while_its_prefill_service_is_away() -> None:
     world.finish("job-prefill-0", signal=9)
     world.settle()
     assert world.own.holds("Running")
+
+
+# --- where the planner chooses --------------------------------------------------------------------
+
+AUTO: dict[str, Any] = {"prefill": {"mode": "auto"}}
+
+
+def chosen(world: World, *, wanted: bool) -> None:
+    """The planner says so, in its field of the status."""
+    world.patch_status(JOB, {"prefill": {"wanted": wanted}})
+
+
+def test_there_is_no_service_before_the_planner_wants_one() -> None:
+    world = World(a_job(**AUTO))
+    world.rest()
+    assert world.alive("prefill") == []
+
+
+def test_there_is_one_while_the_planner_wants_it() -> None:
+    world = World(a_job(**AUTO))
+    world.rest()
+    chosen(world, wanted=True)
+    world.rest()
+    assert world.alive("prefill") == ["job-prefill-0"]
+    chosen(world, wanted=False)
+    world.rest()
+    assert world.alive("prefill") == []
+    chosen(world, wanted=True)
+    world.rest()
+    assert world.alive("prefill") == ["job-prefill-1"]
+
+
+def test_the_operator_leaves_the_planners_choice_alone() -> None:
+    world = World(a_job(**AUTO))
+    chosen(world, wanted=True)
+    world.rest()
+    assert world.job
+    assert world.job.status["prefill"] == {"wanted": True}
+
+
+def test_what_is_no_choice_is_none() -> None:
+    world = World(a_job(**AUTO))
+    world.patch_status(JOB, {"prefill": {"wanted": "maybe"}})
+    world.rest()
+    assert world.alive("prefill") == []
+
+
+def test_where_the_user_has_chosen_the_planner_is_not_asked() -> None:
+    for job, pods in ((a_job(), []), (a_job(**SERVICE), ["job-prefill-0"])):
+        world = World(job)
+        chosen(world, wanted=not pods)
+        world.rest()
+        assert world.alive("prefill") == pods

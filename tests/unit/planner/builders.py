@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ebbtide.wire import DatasetIndex, PolicyRef, Ref, digest
+from ebbtide.wire import DatasetIndex, PolicyRef, Ref, SampleKey, digest
 from services.planner.core.config import (
     Data,
     Deadlines,
@@ -73,3 +73,8 @@ def a_config(*, steps: int = 2, work: Grpo | Sft = GRPO, **changes: Any) -> JobC
 
 def a_policy(n: int, attempt: int = 1, content: str = "") -> PolicyRef:
     return PolicyRef(n, attempt, digest(f"policy {n} {content}".encode()))
+
+
+def usual_length(key: SampleKey, limit: int) -> int:
+    """Tokens of an answer, unless a test says otherwise; beyond the limit it is cut."""
+    return 1 + (3 * key.group + 5 * key.index + key.step_issued) % limit

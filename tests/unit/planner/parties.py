@@ -47,6 +47,7 @@ from ebbtide.wire import (
     ScoreReady,
     ScoreRequest,
     Settle,
+    Sleep,
     Span,
     Submit,
     Timings,
@@ -86,7 +87,8 @@ class ModelActor:
         self.number = 0
         self.fence: Fence | None = None
         self.policy: PolicyRef | None = None
-        self.draining = False
+        self.draining = self.asleep = False
+        self.wake_at = 0.0
         self.running: dict[Dispatch, Running] = {}
         self.outbox: dict[Dispatch, Fact] = {}
         self.settled: list[Settled] = []
@@ -109,6 +111,8 @@ class ModelActor:
                 self._settle(command)
             case LoadPolicy(policy=policy):
                 return self._load(policy)
+            case Sleep():
+                return self._sleep()
             case Drain():
                 self.drain()
         return Ok(self.number + 1)
@@ -137,8 +141,25 @@ class ModelActor:
     def _load(self, policy: PolicyRef) -> CommandReply:
         if self.running and policy != self.policy:
             return Refusal("invalid", "samples run")
+        if self.asleep:
+            self.asleep, self.wake_at = False, self.world.now + self.world.wake_seconds
         self.policy = policy
         return Ok(self.number + 1)
+
+    def _sleep(self) -> CommandReply:
+        if self.draining or not self.world.sleepers:
+            return Refusal("draining" if self.draining else "unable", "awake")
+        if self.running or self.holding:
+            return Refusal("busy", "samples or KV")
+        self.asleep, self.policy = True, None
+        return Ok(self.number + 1)
+
+    @property
+    def state(self) -> str:
+        """As heartbeats show it."""
+        held = "serving" if self.policy else "empty"
+        awake = "loading" if self.world.now < self.wake_at else held
+        return "draining" if self.draining else "asleep" if self.asleep else awake
 
     def _cut(self, dispatch: Dispatch, reader: str = "") -> None:
         run = self.running.pop(dispatch, None)
@@ -186,16 +207,18 @@ class ModelActor:
         run.tokens += 1
         if journals:
             self._journal(dispatch)
-        if run.tokens >= _length(run.assign.key, run.assign.max_new_tokens):
+        limit = run.assign.max_new_tokens
+        wanted = self.world.answer(run.assign.key, limit)
+        if run.tokens >= min(wanted, limit):
             del self.running[dispatch]
-            self._finish(run)
+            self._finish(run, "length" if wanted > limit else "stop")
 
     def _journal(self, dispatch: Dispatch) -> None:
         run = self.running[dispatch]
         run.journalled = run.tokens
         self.world.journals[run.assign.key, dispatch] = run.tokens
 
-    def _finish(self, run: Running) -> None:
+    def _finish(self, run: Running, finish: str) -> None:
         assign, n = run.assign, run.tokens
         assert self.policy is not None
         rollout = Rollout(
@@ -207,14 +230,14 @@ class ModelActor:
             logprobs=pack_floats([0.0] * n),
             action_mask=pack_mask([1] * n),
             spans=(Span(0, n, self.policy),),
-            finish="stop",
+            finish=finish,
             timings=Timings(0.0, 0.0, 0.0),
             actor=self.name,
         )
         data, path = encode(rollout), paths.rollouts(assign.key, assign.dispatch)
         self.world.blobs[path] = data
         ref = ref_to(path, data)
-        self._end(Finished(assign.key, assign.dispatch, self.name, self.policy, ref, n, "stop"))
+        self._end(Finished(assign.key, assign.dispatch, self.name, self.policy, ref, n, finish))
 
     def _end(self, fact: Finished | Cut | Failed) -> None:
         self.outbox[fact.dispatch] = fact
@@ -226,7 +249,6 @@ class ModelActor:
         rows = [
             (d.attempt, d.planner_epoch, d.seq, run.journalled) for d, run in self.running.items()
         ]
-        state = "draining" if self.draining else "serving" if self.policy else "empty"
         self.world.beat(
             Heartbeat(
                 actor=self.name,
@@ -234,17 +256,13 @@ class ModelActor:
                 number=self.number,
                 fence=self.fence,
                 policy=self.policy,
-                state=state,
+                state=self.state,
                 running=pack_ints(rows),
                 outbox=tuple(self.outbox),
                 holding=tuple(self.holding),
                 stats=EngineStats(running=len(self.running), slots=self.world.slots),
             )
         )
-
-
-def _length(key: SampleKey, limit: int) -> int:
-    return 1 + (3 * key.group + 5 * key.index + key.step_issued) % limit
 
 
 def _settled(fact: Fact, verdict: str) -> Settled:

@@ -9,10 +9,12 @@ import pytest
 from ebbtide.reports import PhaseSeconds
 from ebbtide.wire import EngineStats, Epoch, Heartbeat
 from services.planner.core.book import Book
+from services.planner.core.config import Patience
 from services.planner.core.crew import Crew
 from services.planner.core.curves import Curves
 from services.planner.core.effects import ScalePool
 from services.planner.core.fleet import Fleet
+from services.planner.core.parking import Parking
 from services.planner.core.pen import Pen
 from services.planner.core.rhythm import Rhythm
 from services.planner.core.steering import straight_profile
@@ -51,11 +53,13 @@ def test_an_actor_that_decodes_nothing_says_nothing(stats: dict[str, Any]) -> No
     assert curves.reports == 0
 
 
-def a_fleet(wanted: int = 1) -> tuple[Fleet, Pen, Crew, Curves]:
+def a_fleet(replicas: int = 1) -> tuple[Fleet, Pen, Crew, Curves]:
     book = Book(job_uid=UID)
     book.apply(Epoch(1, 1, 0, None))
     pen, crew, curves = Pen(book=book, now=0.0), Crew(lease=10.0), Curves(GUESS, measured=True)
-    return Fleet(pen=pen, crew=crew, curves=curves, wanted=wanted), pen, crew, curves
+    parking = Parking(pen=pen, crew=crew, patience=Patience(), load=lambda _: None)
+    fleet = Fleet(pen=pen, crew=crew, curves=curves, parking=parking, replicas=replicas)
+    return fleet, pen, crew, curves
 
 
 def hear(fleet: Fleet, crew: Crew, message: Heartbeat, now: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,11 +33,17 @@ def a_world(*, steps: int = 4, steering: Steering | None = None) -> World:
     return World(config, some_data(rows=8, eval_rows=0))
 
 
-def run(world: World, *, update: float = LEARN_SECONDS, rounds: int = 4000) -> None:
-    """Until the end; every update takes so many seconds."""
+def run(
+    world: World,
+    *,
+    update: float = LEARN_SECONDS,
+    rounds: int = 4000,
+    until: Callable[[], bool] = lambda: False,
+) -> None:
+    """Until the end, or what is waited for; every update takes so many seconds."""
     since = world.now
     for _ in range(rounds):
-        if world.outcome:
+        if world.outcome or until():
             return
         learning = world.seat.planner.standing().phase == "learn"
         since = since if learning else world.now
@@ -78,7 +86,7 @@ def test_a_pool_that_is_not_the_planners_is_left_alone() -> None:
 
 def test_a_short_update_is_waited_for() -> None:
     world = a_world()
-    run(world, update=3.5)
+    run(world, update=2.0)
     assert 0 not in wishes(world)[:-2], "all were let go between two quick steps"
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
-from ebbtide.reports import MigrationReport
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.testing.jobs import a_spec
-from services.planner.app.metrics import PlannerMetrics
 from services.planner.core.migrating import Scene, benefit, rule_of
 from services.planner.core.places import Places
 from services.planner.core.planning.migration import Move, Working, Worth
@@ -102,7 +99,8 @@ def test_on_one_machine_names_decide() -> None:
 def test_benefit_is_the_rule_of_an_elastic_pool(
     scaling: str, migration: str | None, rule: str
 ) -> None:
-    spec = RLHFJobSpec.model_validate(a_spec(planner={"scaling": scaling, "migration": migration}))
+    document = a_spec(planner={"scaling": scaling, "migration": migration})
+    spec = RLHFJobSpec.model_validate(document, strict=False)
     assert steer(spec, None).migration == rule
 
 
@@ -143,15 +141,3 @@ def test_an_actor_that_ran_low_is_emptied_and_let_go_inside_the_step() -> None:
     for actor in left:
         busy = max(i.end for i in actor.intervals if i.cause == "busy")
         assert busy < emptied[actor.name] + 3.0 < report.phases.decode
-
-
-def test_metrics_count_what_became_of_moves() -> None:
-    registry = CollectorRegistry()
-    metrics = PlannerMetrics(registry)
-    metrics.moved(None)
-    metrics.moved(
-        MigrationReport(rule="tau", ordered=6, moved=3, with_kv=2, recomputed=1, failed=3)
-    )
-    value = registry.get_sample_value
-    assert value("ebbtide_planner_moves_total", {"outcome": "with_kv"}) == 2
-    assert value("ebbtide_planner_moves_total", {"outcome": "failed"}) == 3

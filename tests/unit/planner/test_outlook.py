@@ -6,13 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from ebbtide.errors import Refused
-from ebbtide.reports import CalibrationReport, DecisionReport
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.wire import Dispatch, Dispatched
-from services.planner.app.metrics import PlannerMetrics
 from services.planner.app.profiles import find_profile
 from services.planner.core.curves import Curves
 from services.planner.core.lengths import Lengths, make_lengths
@@ -99,28 +96,3 @@ def test_a_profile_that_cannot_be_used_is_refused_by_its_field(
     with pytest.raises(Refused, match=why) as refused:
         find_profile(a_spec(str(file)))
     assert refused.value.field == "/spec/decode/profile"
-
-
-def test_metrics_show_predicted_and_realised_and_nothing_for_what_is_unknown() -> None:
-    registry = CollectorRegistry()
-    metrics = PlannerMetrics(registry)
-    metrics.decided(
-        DecisionReport(
-            rule="chosen",
-            reason="",
-            actors=3,
-            scaling="elastic",
-            prediction="blend",
-            predicted_decode_seconds=4.0,
-            realised_decode_seconds=5.0,
-            calibration=CalibrationReport(samples=1, censored=0, mae=7.0),
-        )
-    )
-    value = registry.get_sample_value
-    assert value("ebbtide_job_actors_wanted") == 3
-    assert value("ebbtide_planner_predicted", {"what": "decode_seconds"}) == 4.0
-    assert value("ebbtide_planner_realised", {"what": "decode_seconds"}) == 5.0
-    assert value("ebbtide_planner_lengths", {"figure": "mae"}) == 7.0
-    unknown = value("ebbtide_planner_lengths", {"figure": "rank"})
-    assert unknown is not None
-    assert unknown != unknown  # noqa: PLR0124 - NaN

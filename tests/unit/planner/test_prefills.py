@@ -137,3 +137,12 @@ def test_a_process_that_starts_anew_counts_from_nothing() -> None:
     meter.hear(an_actor_beat("a0", 9, EngineStats(prefill_tokens=50)))
     meter.hear(an_actor_beat("a0", 1, EngineStats(prefill_tokens=7), "another"))
     assert meter.taken().computed == 57
+
+
+def test_a_planner_that_takes_over_counts_from_what_it_hears_first() -> None:
+    meter = PrefillMeter(takes_over=True)
+    meter.hear(an_actor_beat("a0", 9, EngineStats(prefill_tokens=50)))
+    meter.hear(an_actor_beat("a0", 10, EngineStats(prefill_tokens=52, prefill_seconds=0.5)))
+    meter.hear(an_actor_beat("a0", 1, EngineStats(prefill_tokens=7), "another"))
+    counts = meter.taken()
+    assert (counts.computed, counts.actor_seconds) == (9, 0.5)

@@ -24,6 +24,7 @@ from ebbtide.wire import (
     Record,
     Ref,
     Refusal,
+    SampleKey,
     ScoreRequest,
     digest,
 )
@@ -58,9 +59,14 @@ from services.planner.core.lengths import Lengths, make_lengths
 from services.planner.core.migrating import Rule
 from services.planner.core.planner import Planner
 from tests.checker.evidence import Evidence, Settled
-from tests.unit.planner.builders import UID
+from tests.unit.planner.builders import UID, usual_length
 from tests.unit.planner.exports import Exports
-from tests.unit.planner.parties import ModelActor, ModelLearner, ModelScorer, ref_to
+from tests.unit.planner.parties import (
+    ModelActor,
+    ModelLearner,
+    ModelScorer,
+    ref_to,
+)
 from tests.unit.planner.pool import ModelOperator
 
 
@@ -86,6 +92,7 @@ class World:
     """`seat` is the present planner; `zombies` were replaced and do not know it.
 
     `model`, `reference`: what the next learner finds at `model.uri`, and the digest that it tells.
+    `answer`: how long each answer is.
     """
 
     def __init__(
@@ -107,6 +114,8 @@ class World:
         self.actors: dict[str, ModelActor] = {}
         self.attempt = 1
         self.slots = 2
+        self.answer: Callable[[SampleKey, int], int] = usual_length
+        self.sleepers, self.wake_seconds = True, 0.0
         self.model, self.reference = "initial", ""
         self._timeouts: list[tuple[float, Seat, int]] = []
         self._names = 0

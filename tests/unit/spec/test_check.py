@@ -98,6 +98,46 @@ def test_a_rule_across_fields_says_the_fix() -> None:
     assert fault.detail.startswith("reward is required for algorithm.type grpo: add")
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ({"type": "grpo", "kl": {"target": 0.1}}, "kl.target adapts klCoefficient"),
+        (
+            {"type": "dapo", "klCoefficient": 0.1, "kl": {"place": "reward"}},
+            "kl.place reward needs advantageScale none",
+        ),
+        (
+            {"type": "reinforce-plus-plus", "baseline": "group", "groupSize": 1},
+            "baseline group needs groupSize 2",
+        ),
+        ({"type": "reinforce-plus-plus", "zeroVariance": "drop"}, "needs baseline group"),
+    ],
+)
+def test_options_of_an_algorithm_that_contradict_each_other_are_refused(
+    algorithm: dict[str, Any], words: str
+) -> None:
+    (fault,) = faults_of(a_job(algorithm=algorithm))
+    assert fault.pointer == "/spec/algorithm"
+    assert words in fault.detail
+
+
+def test_packed_rows_are_not_for_a_critic_of_another_kind() -> None:
+    algorithm = {"type": "ppo", "critic": {"uri": "/models/other"}}
+    (fault,) = faults_of(a_job(algorithm=algorithm, learner={"packing": True}))
+    assert fault.detail.startswith("learner.packing is for a critic")
+
+
+@pytest.mark.parametrize(
+    "kind", ["grpo", "dapo", "gspo", "cispo", "rloo", "reinforce-plus-plus", "ppo"]
+)
+def test_every_algorithm_works_by_its_name_alone_and_needs_a_reward(kind: str) -> None:
+    document = a_job(algorithm={"type": kind})
+    assert check(dump(check(document))) == check(document)
+    del document["spec"]["reward"]
+    (fault,) = faults_of(document)
+    assert fault.detail.startswith(f"reward is required for algorithm.type {kind}")
+
+
 @pytest.mark.parametrize("document", [None, [], "job", 3])
 def test_a_document_that_is_no_object_is_refused(document: object) -> None:
     assert pointers_of(document) == [""]
@@ -121,3 +161,23 @@ def test_the_number_of_faults_is_bounded() -> None:
     document = a_job()
     document["spec"].update({f"x{number}": 1 for number in range(500)})
     assert len(faults_of(document)) == 100
+
+
+def test_actors_sleep_only_in_a_pool_that_the_planner_scales() -> None:
+    document = a_job()
+    document["spec"]["planner"] = {"parked": 1}
+    [fault] = faults_of(document)
+    assert fault.pointer == "/spec/planner"
+    assert "parked needs scaling elastic" in fault.detail
+    document["spec"]["planner"]["scaling"] = "elastic"
+    assert check(document).spec.planner.parked == 1
+
+
+@pytest.mark.parametrize("mode", ["service", "auto"])
+def test_whoever_may_compute_prompts_must_compute_the_same_bits(mode: str) -> None:
+    document = a_job()
+    document["spec"]["decode"] = {"engine": "torch", "referenceMode": True, "threads": 2}
+    document["spec"]["prefill"] = {"mode": mode}
+    assert "promises equal bits" in faults_of(document)[0].detail
+    document["spec"]["prefill"]["threads"] = 2
+    assert check(document).spec.prefill.mode == mode

@@ -52,6 +52,12 @@ def test_a_union_has_the_fields_of_all_its_variants() -> None:
     assert train["required"] == ["type"]
 
 
+def test_a_field_that_variants_fill_differently_keeps_its_own_fields() -> None:
+    kl = dict(schemas(spec_schema()))[".algorithm.kl"]
+    assert {"place", "estimator", "corrected", "target", "rate"} == set(kl["properties"])
+    assert "default" not in kl["properties"]["place"]
+
+
 def test_an_optional_object_is_there_to_be_filled_with_defaults() -> None:
     found = dict(schemas(spec_schema()))
     assert found[".decode"]["default"] == {}

@@ -3,8 +3,9 @@
 Candidates (a number of actors and a rule of assignment) are predicted with the cost model and
 judged by one objective:
 
-* `value-of-time`: money. Actors cost until they have finished; the learner and what else is held
-  cost as long as the step lasts. Where a price is unknown no price is used at all: every held
+* `value-of-time`: money. Actors cost until they are let go: when they have finished where another
+  start is worth it, else until the next step; the learner and what else is held cost as long as the
+  step lasts. Where a price is unknown no price is used at all: every held
   member counts alike (member-seconds), `hour_worth` is left out, and dollars stay unknown.
 * `lambda` (RLHFless): weight of time against actor-seconds, min-max normalised over candidates.
 
@@ -135,7 +136,7 @@ def _judged(drafts: Sequence[_Draft], terms: Terms) -> list[Candidate]:
             seconds=one.seconds,
             steady_seconds=one.steady_seconds,
             actor_seconds=one.actor_seconds,
-            dollars=terms.dollars(one.seconds, one.actor_seconds),
+            dollars=terms.dollars(one.seconds, one.actor_seconds + one.idle_seconds),
             score=score,
         )
         for draft, one, score in zip(drafts, predicted, scores(predicted, terms), strict=True)

@@ -18,13 +18,17 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Predicted:
-    """Of one candidate, seconds. `actor_seconds` includes the `start_seconds` paid once."""
+    """Of one candidate, seconds. `actor_seconds` includes the `start_seconds` paid once.
+
+    idle_seconds: what actors that have ended cost until the next step, held or started again.
+    """
 
     actors: int
     seconds: float
     steady_seconds: float
     actor_seconds: float
     start_seconds: float
+    idle_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,19 @@ class Terms:
 
 
 def scores(predicted: Sequence[Predicted], terms: Terms) -> list[float]:
-    """One per candidate, per step of the horizon; the smallest is the best."""
+    """One per candidate, per step of the horizon; the smallest is the best.
+
+    As published (`lambda`) an actor costs until it has ended; where money counts it costs for as
+    long as it is held.
+    """
     steps = terms.steps
     late = np.asarray(
         [(p.seconds - p.steady_seconds) / steps + p.steady_seconds for p in predicted]
     )
     start = np.asarray([p.start_seconds for p in predicted])
     held = np.asarray([p.actor_seconds for p in predicted]) - start * (1 - 1 / steps)
+    if isinstance(terms.objective, ValueOfTime):
+        held = held + np.asarray([p.idle_seconds for p in predicted])
     result: list[float] = weighed(late, held, terms).tolist()
     return result
 

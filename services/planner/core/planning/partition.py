@@ -133,6 +133,12 @@ def cheapest_by_cap(parts: Parts, caps: Floats, rents: Floats) -> tuple[Floats, 
     rents (caps,): seconds more per actor. The number is free; infinite and 0 where there is no
     partition.
     """
+    sums, actors = prefixes_by_cap(parts, caps, rents)
+    return sums[:, -1], np.where(np.isfinite(sums[:, -1]), actors[:, -1], 0)
+
+
+def prefixes_by_cap(parts: Parts, caps: Floats, rents: Floats) -> tuple[Floats, Ints]:
+    """The same of the first j buckets for every j: (caps, K + 1) sums and numbers of actors."""
     k = parts.buckets
     sums, actors = np.full((len(caps), k + 1), np.inf), np.zeros((len(caps), k + 1), np.intp)
     sums[:, 0] = 0.0
@@ -147,7 +153,12 @@ def cheapest_by_cap(parts: Parts, caps: Floats, rents: Floats) -> tuple[Floats, 
         better = other < sums[:, j]
         sums[better, j] = other[better]
         actors[better, j] = actors[better, j - 1] + split_ways[better, j - 1]
-    return sums[:, -1], np.where(np.isfinite(sums[:, -1]), actors[:, -1], 0)
+    return sums, actors
+
+
+def backwards(parts: Parts) -> Parts:
+    """The same parts with the shortest bucket first; its edges are not meant."""
+    return Parts(parts.edges, parts.run[::-1, ::-1].T, parts.split[:, ::-1], parts.ways)
 
 
 def _summed(values: Floats, firsts: Ints) -> Floats:

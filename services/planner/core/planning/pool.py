@@ -38,6 +38,9 @@ class Pool:
 
     waits (maximum,): seconds until the n-th actor serves from now. lead: seconds until samples
     can be decoded at all, which hide that much of every wait.
+    after: seconds from the end of this step until the next one decodes. patience: so long an idle
+    actor is held; who would be idle for longer is let go and costs a `restart`. As they are by
+    default actors go as soon as they have ended, for nothing.
     """
 
     minimum: int
@@ -47,6 +50,9 @@ class Pool:
     parked: int
     waits: Floats
     lead: float
+    after: float = 0.0
+    patience: float = 0.0
+    restart: float = 0.0
 
     @property
     def current(self) -> int:
@@ -57,6 +63,11 @@ class Pool:
         """The counts worth weighing for so many items: an actor without one is of no use."""
         high = min(self.maximum, max(items, 1))
         return min(max(self.minimum, 1), high), high
+
+    def idle(self, busy: Floats, end: float) -> float:
+        """What actors that are busy for so long cost from then on, in seconds of an actor."""
+        gaps = np.maximum(end - busy, 0.0) + self.after
+        return float(np.where(gaps > self.patience, self.restart, gaps).sum())
 
     def predict(self, curve: Curve) -> Predicted:
         """Times and held seconds of this plan; whoever serves first gets the slowest part."""
@@ -74,6 +85,7 @@ class Pool:
             steady_seconds=steady,
             actor_seconds=float(busy.sum() + waits.sum()),
             start_seconds=float(waits.sum()),
+            idle_seconds=self.idle(busy, steady),
         )
 
 
@@ -88,6 +100,9 @@ def make_pool(
     profile: Profile | None,
     now: float,
     lead: float = 0.0,
+    after: float = 0.0,
+    patience: float = 0.0,
+    restart: float = 0.0,
 ) -> Pool:
     """The pool at `now`. Never beyond `quota`; raises Refused where the bounds cross."""
     if not 0 <= minimum <= maximum:
@@ -105,6 +120,9 @@ def make_pool(
         parked=parked,
         waits=np.asarray(waits[:most]),
         lead=lead,
+        after=after,
+        patience=patience,
+        restart=restart,
     )
 
 

@@ -1,53 +1,25 @@
 """What one actor type can do: seconds per output token by batch and context, and what else costs.
 
-A profile is a JSON file (`ProfileFile`), measured once per engine, GPU and tensor-parallel degree.
-The planner corrects it with what actors report (`Profile.refine`).
+A profile is read from a file (`ebbtide.profiles`); the planner corrects it with what actors report
+(`Profile.refine`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ebbtide.errors import Refused
+from ebbtide.profiles import ProfileFile, check_profile, read_profile_file, rising
 
 Floats = npt.NDArray[np.floating[Any]]
 
 LARGEST_CORRECTION = 4.0
 """A report never makes a batch look more than this much slower or faster than measured."""
 WEIGHT_OF_A_REPORT = 0.1
-LARGEST_DROP = 0.5
-"""A larger batch may be measured faster by noise and kernel shapes, but never by this share."""
-
-
-class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file; all times in seconds.
-
-    seconds[i][j]: one token of each of batches[i] samples, which hold contexts[j] tokens together.
-    startup: by stage, in order.
-    """
-
-    version: Literal[1]
-    engine: str
-    model: str
-    gpu: str
-    tensor_parallel: int
-    batches: tuple[int, ...]
-    contexts: tuple[int, ...]
-    seconds: tuple[tuple[float, ...], ...]
-    prefill_seconds_per_token: float
-    startup: dict[str, float]
-    wake_seconds: float
-    catch_up_seconds: float
-    kv_tokens: int
-    kv_bytes_per_token: int
-    handover_bytes_per_second: float
 
 
 class Observation(NamedTuple):
@@ -60,25 +32,14 @@ class Observation(NamedTuple):
 
 def read_profile(data: bytes) -> Profile:
     """Decode and check a profile file; raises Refused that names the field."""
-    try:
-        file = msgspec.json.decode(data, type=ProfileFile)
-    except msgspec.DecodeError as error:
-        raise Refused(f"not a profile of version 1: {error}") from None
-    return make_profile(file)
+    return make_profile(read_profile_file(data))
 
 
 def make_profile(file: ProfileFile) -> Profile:
-    """Check `file`; raises Refused that names the field.
-
-    Measured times that fall as the load rises (noise, kernel shapes) are lifted to the running
-    maximum; a fall by more than half is a mistake of the measurement and is refused.
-    """
-    _check_axis(file.batches, "batches")
-    _check_axis(file.contexts, "contexts")
-    _check_numbers(file)
-    grid = _grid(file)
+    """Check `file`; raises Refused that names the field."""
+    grid = check_profile(file)
     n = len(file.batches)
-    return Profile(file=file, grid=_rising(grid), factors=np.ones(n), seen=np.zeros(n, bool))
+    return Profile(file=file, grid=grid, factors=np.ones(n), seen=np.zeros(n, bool))
 
 
 @dataclass(frozen=True)
@@ -140,18 +101,13 @@ class Profile:
         return tokens * self.file.prefill_seconds_per_token
 
     def _corrected(self) -> Floats:
-        return _rising(self.grid * self._all_factors()[:, None])
+        return rising(self.grid * self._all_factors()[:, None])
 
     def _all_factors(self) -> Floats:
         if not self.seen.any():
             return self.factors.copy()
         axis = np.log(self.file.batches)
         return np.interp(axis, axis[self.seen], self.factors[self.seen])
-
-
-def _rising(grid: Floats) -> Floats:
-    up: Floats = np.maximum.accumulate(np.maximum.accumulate(grid, axis=0), axis=1)
-    return up
 
 
 def _bilinear(
@@ -174,44 +130,3 @@ def _place(axis: tuple[int, ...], at: Floats) -> tuple[npt.NDArray[np.intp], Flo
     cell = np.clip(np.searchsorted(points, at, side="right") - 1, 0, len(points) - 2)
     share = (at - points[cell]) / (points[cell + 1] - points[cell])
     return cell, np.maximum(share, 0.0)
-
-
-def _check_axis(axis: tuple[int, ...], name: str) -> None:
-    if not axis or axis[0] < (name == "batches") or any(a >= b for a, b in pairwise(axis)):
-        raise Refused(f"{name} must rise and start at 1 or more, got {axis}", field=f"/{name}")
-
-
-def _check_numbers(file: ProfileFile) -> None:
-    if file.kv_tokens < 1:
-        raise Refused(
-            "kv_tokens must be at least 1: the tokens that fit at once", field="/kv_tokens"
-        )
-    for name in (
-        "prefill_seconds_per_token",
-        "wake_seconds",
-        "catch_up_seconds",
-        "kv_bytes_per_token",
-        "handover_bytes_per_second",
-    ):
-        if not 0 <= getattr(file, name) < float("inf"):
-            raise Refused(f"{name} must be a finite number, 0 or more", field=f"/{name}")
-    if not all(0 <= seconds < float("inf") for seconds in file.startup.values()):
-        raise Refused("startup needs finite seconds per stage, 0 or more", field="/startup")
-
-
-def _grid(file: ProfileFile) -> Floats:
-    shape = (len(file.batches), len(file.contexts))
-    if len(file.seconds) != shape[0] or any(len(row) != shape[1] for row in file.seconds):
-        raise Refused(f"seconds must have {shape[0]} rows of {shape[1]} numbers", field="/seconds")
-    grid = np.asarray(file.seconds, float)
-    holes = np.argwhere(~(np.isfinite(grid) & (grid > 0)))
-    if len(holes):
-        i, j = holes[0]
-        raise Refused("each point needs positive seconds: measure it", field=f"/seconds/{i}/{j}")
-    falls = np.argwhere(grid < _rising(grid) * LARGEST_DROP)
-    if len(falls):
-        i, j = falls[0]
-        raise Refused(
-            "a smaller load took over twice as long: measure again", field=f"/seconds/{i}/{j}"
-        )
-    return grid

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from services.planner.core.planning.profile import Profile, ProfileFile, make_profile
+from ebbtide.profiles import ProfileFile
+from services.planner.core.planning.profile import Profile, make_profile
 from services.planner.core.prediction.forecast import Forecast, log_normal
 
 BATCHES = (1, 8, 32, 64, 128, 256, 512)

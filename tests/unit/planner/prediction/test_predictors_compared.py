@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.length_prediction import LIMIT, Outcome, play
-from ebbtide.testing.lengths import Shares, draw
 from services.planner.core.prediction.blend import Blend
 from services.planner.core.prediction.ewma import Ewma
+from services.planner.simulate.lengths import Shares, draw
 
 SEEDS = (11, 12, 13)
 GROUPS = (3, 8)  # samples of a prompt: RLHFless's example, and what is usual

@@ -1,0 +1,231 @@
+"""One frozen batch of rollouts: one or more updates, and what they tell about the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from ebbtide.spec import PolicyGradientSpec, PpoSpec, TrainingSpec
+from services.learner.core.control import KlControl
+from services.learner.core.metrics import MAXES, SUMS, alarm, update_stats
+from services.learner.core.progress import Course, Progress
+from services.learner.core.samples import MicroBatch
+from services.learner.engine.corrections import correct
+from services.learner.engine.credit import assign, assign_with_values
+from services.learner.engine.critic import Critic, Target
+from services.learner.engine.gang import Gang
+from services.learner.engine.objectives import objective_of
+from services.learner.engine.objectives.kl import kl_term
+from services.learner.engine.objectives.tokens import Tokens
+from services.learner.engine.optimiser import Optimiser
+from services.learner.engine.policy import Policy, Scored
+from services.learner.engine.tally import Made, tally
+from services.learner.engine.updates import Batch, accumulate, on_device
+
+Totals = tuple[torch.Tensor, torch.Tensor]
+
+
+class PolicyGradient:
+    """Learns from its own samples.
+
+    `reference`: frozen policy of the KL, None without one. `critic`: PPO's.
+    """
+
+    def __init__(
+        self,
+        *,
+        gang: Gang,
+        policy: Policy,
+        reference: Policy | None,
+        optimiser: Optimiser,
+        algorithm: PolicyGradientSpec,
+        training: TrainingSpec,
+        critic: Critic | None = None,
+    ) -> None:
+        self.critic = critic
+        self._gang = gang
+        self._policy = policy
+        self._reference = reference
+        self._optimiser = optimiser
+        self._algorithm = algorithm
+        self._objective = objective_of(algorithm)
+        self._passes = training.updates_per_batch
+        self._temperature = training.temperature
+        kl = algorithm.kl
+        self.control = KlControl(algorithm.kl_coefficient, kl.target, kl.rate)
+        """The KL coefficient, which may follow a target; part of a checkpoint."""
+
+    def learn(self, batches: Sequence[MicroBatch]) -> dict[str, float]:
+        """Update from this rank's `batches` (equally many on every rank); return the metrics.
+
+        Mismatch is that of the first pass, at the weights that sampled; the rest is the last
+        pass's. Old log-probabilities are those of the first pass, before any update: with one
+        pass the ratio is exactly 1.
+        """
+        mine = [on_device(batch, self._gang.device) for batch in batches]
+        reference = self._reference_logprobs(mine)
+        mine, kl, targets = self._credited(mine, reference)
+        old: list[torch.Tensor | None] = [None] * len(mine)
+        passes = [self._pass(mine, old, reference) for _ in range(self._passes)]
+        stats = self._summary(passes)
+        if kl is not None:
+            stats["kl"] = kl
+        if self.critic is not None:
+            stats |= self.critic.learn(mine, targets, passes=self._passes)
+        self.control = self.control.after(stats["kl"])
+        return stats
+
+    @property
+    def course(self) -> Course:
+        """What is a part of a checkpoint beside the tensors."""
+        if self.critic is None:
+            return Course(self.control.coefficient)
+        updates = self.critic.optimiser.updates
+        return Course(self.control.coefficient, self.critic.steps, updates)
+
+    def resume(self, progress: Progress) -> None:
+        """Go on from the `course` of a checkpoint."""
+        course = progress.course
+        if course.kl_coefficient is not None:
+            self.control = replace(self.control, coefficient=course.kl_coefficient)
+        if self.critic is not None:
+            self.critic.steps = course.critic_steps
+            self.critic.optimiser.updates = course.critic_updates
+
+    def gradient(self, batches: Sequence[MicroBatch], old: Sequence[torch.Tensor]) -> float:
+        """Leave the gradient of one pass on the parameters, without a step; return the loss.
+
+        For checks against other implementations; `old` gives each batch's old
+        log-probabilities.
+        """
+        mine = [on_device(batch, self._gang.device) for batch in batches]
+        reference = self._reference_logprobs(mine)
+        mine, _, _ = self._credited(mine, reference)
+        sums, _ = self._accumulate(mine, list(old), reference)
+        return float(self._gang.total(sums)[SUMS.index("loss")])
+
+    def _summary(self, passes: Sequence[dict[str, float]]) -> dict[str, float]:
+        mismatch = {k: v for k, v in passes[0].items() if k.startswith("mismatch_")}
+        skipped = sum(stats["skipped_updates"] for stats in passes)
+        return {
+            **passes[-1],
+            **mismatch,
+            "mismatch_alarm": float(alarm(mismatch, self._algorithm.mismatch)),
+            "skipped_updates": skipped,
+            "kl_coefficient": self.control.coefficient,
+        }
+
+    def _credited(
+        self, batches: list[Batch], reference: Sequence[torch.Tensor | None]
+    ) -> tuple[list[Batch], float | None, list[Target]]:
+        """The batches with their final advantages, KL per token in the reward, critic's targets."""
+        gaps, spec = self._gaps(batches, reference), self._algorithm
+        beta = self.control.coefficient
+        targets: list[Target] = []
+        if self.critic is None:
+            credit = assign(batches, gaps, coefficient=beta, algorithm=spec, gang=self._gang)
+        else:
+            assert isinstance(spec, PpoSpec)
+            values = self.critic.values(batches)
+            credit, returns = assign_with_values(
+                batches, values, gaps, coefficient=beta, algorithm=spec, gang=self._gang
+            )
+            targets = [Target(v, r) for v, r in zip(values, returns, strict=True)]
+        pairs = zip(batches, credit.advantages, strict=True)
+        return [replace(batch, advantages=found) for batch, found in pairs], credit.kl, targets
+
+    def _gaps(
+        self, batches: list[Batch], reference: Sequence[torch.Tensor | None]
+    ) -> list[torch.Tensor] | None:
+        """Reference less policy, log-probabilities of each batch, where the reward needs them."""
+        if self._reference is None or self._algorithm.kl.place != "reward":
+            return None
+        current = self._logprobs(self._policy, batches)
+        return [r - c for r, c in zip(reference, current, strict=True) if r is not None]
+
+    def _pass(
+        self,
+        batches: Sequence[Batch],
+        old: list[torch.Tensor | None],
+        reference: Sequence[torch.Tensor | None],
+    ) -> dict[str, float]:
+        sums, maxes = self._accumulate(batches, old, reference)
+        totals = self._gang.total(sums).tolist()
+        stats = update_stats(totals, self._gang.largest(maxes).tolist())
+        stepped = self._optimiser.step(
+            finite=math.isfinite(stats["loss"]),
+            hold=self.critic is not None and self.critic.warming,
+        )
+        return {
+            **stats,
+            "grad_norm": stepped.grad_norm,
+            "learning_rate": stepped.rate,
+            "skipped_updates": float(not stepped.done),
+        }
+
+    def _accumulate(
+        self,
+        batches: Sequence[Batch],
+        old: list[torch.Tensor | None],
+        reference: Sequence[torch.Tensor | None],
+    ) -> Totals:
+        device = self._gang.device
+        sums = torch.zeros(len(SUMS), dtype=torch.float64, device=device)
+        maxes = torch.ones(len(MAXES), dtype=torch.float64, device=device)
+
+        def losses_of(i: int, scored: Scored) -> torch.Tensor:
+            nonlocal sums, maxes
+            before = old[i]
+            before = scored.logprobs.detach() if before is None else before
+            old[i] = before
+            losses, (added, largest) = self._losses(batches[i], scored, before, reference[i])
+            if batches[i].real:
+                sums, maxes = sums + added, torch.maximum(maxes, largest)
+            return losses
+
+        accumulate(
+            self._policy,
+            batches,
+            temperature=self._temperature,
+            losses_of=losses_of,
+            explore=self._algorithm.entropy_coefficient > 0,
+        )
+        return sums, maxes
+
+    def _losses(
+        self, batch: Batch, scored: Scored, old: torch.Tensor, reference: torch.Tensor | None
+    ) -> tuple[torch.Tensor, Totals]:
+        spec = self._algorithm
+        tokens = Tokens(scored.logprobs, old, batch.advantages, batch.counts)
+        surrogate = self._objective(tokens)
+        correction = correct(old, batch.rollout, batch.counts, spec.mismatch)
+        each, kl = surrogate.losses, None
+        if correction.weight is not None:
+            each = each * correction.weight
+        if reference is not None and spec.kl.place == "loss":
+            kl = kl_term(tokens, reference, spec.kl)
+            each = each + self.control.coefficient * kl
+        if spec.entropy_coefficient:
+            each = each - spec.entropy_coefficient * scored.entropy
+        made = Made(each * batch.weights, surrogate, kl, correction)
+        figures = tally(
+            made, logprobs=scored.logprobs, rollout=batch.rollout, entropy=scored.entropy
+        )
+        return made.losses, figures
+
+    def _reference_logprobs(self, batches: Sequence[Batch]) -> list[torch.Tensor | None]:
+        if self._reference is None:
+            return [None] * len(batches)
+        return [*self._logprobs(self._reference, batches)]
+
+    @torch.no_grad()
+    def _logprobs(self, policy: Policy, batches: Sequence[Batch]) -> list[torch.Tensor]:
+        return [
+            policy.score(
+                b.tokens, b.where, b.targets, temperature=self._temperature, shared=b.shared
+            ).logprobs
+            for b in batches
+        ]

@@ -1,0 +1,63 @@
+"""What one micro-batch adds to the figures of its update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from services.learner.core.metrics import MAXES, SUMS
+from services.learner.engine.corrections import BOUND, Correction
+from services.learner.engine.objectives.kl import k3
+from services.learner.engine.objectives.tokens import Surrogate
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was computed for N tokens: `losses` weighted, `kl` a term of them (None: there is none)."""
+
+    losses: torch.Tensor
+    surrogate: Surrogate
+    kl: torch.Tensor | None
+    correction: Correction
+
+
+@torch.no_grad()
+def tally(
+    made: Made, *, logprobs: torch.Tensor, rollout: torch.Tensor, entropy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums (order of SUMS) and maxima (order of MAXES) of one micro-batch, in float64."""
+    x, y = rollout.double(), logprobs.double()
+    # Bounded, so that one absurd token shows up as e^50 and not as an infinity.
+    gap = (y - x).clamp(-BOUND, BOUND)
+    weight, one = torch.exp(gap), torch.ones_like(y)
+    correction = made.correction
+    values = {
+        "tokens": one,
+        "loss": made.losses,
+        "kl": torch.zeros_like(y) if made.kl is None else made.kl,
+        "entropy": entropy,
+        "clipped_low": made.surrogate.low,
+        "clipped_high": made.surrogate.high,
+        "gap": -gap,
+        "gap_k3": k3(gap),
+        "x": x,
+        "y": y,
+        "xx": x * x,
+        "yy": y * y,
+        "xy": x * y,
+        "w": weight,
+        "ww": weight * weight,
+        "correction": one if correction.weight is None else correction.weight,
+        "rejected": torch.zeros_like(y) if correction.rejected is None else correction.rejected,
+    }
+    largest = {
+        "ratio_max": _largest(made.surrogate.ratio.double()),
+        "mismatch_ratio_max": _largest(torch.exp(gap.abs())),
+    }
+    sums = torch.stack([values[name].double().sum() for name in SUMS])
+    return sums, torch.stack([largest[name] for name in MAXES])
+
+
+def _largest(values: torch.Tensor) -> torch.Tensor:
+    return values.max() if len(values) else values.new_ones(())
