@@ -31,6 +31,7 @@ from ebbtide.usage import Usage
 from ebbtide.wire import Record, Spent
 from services.decode.app.metrics import DecodeMetrics
 from services.gateway.app import build
+from services.gateway.app.doors import TokenDoor
 from services.gateway.settings import GatewaySettings
 
 ACTORS, STEPS, SCRAPES = 64, 100, 40
@@ -96,7 +97,7 @@ async def _run(folder: Path) -> tuple[float, list[float], int]:
         clock=SystemClock(),
         registry=CollectorRegistry(),
         log=logs.setup("error"),
-        known=None,
+        door=TokenDoor(None),
         closing=asyncio.Event(),
     )
     transport = httpx.ASGITransport(app)

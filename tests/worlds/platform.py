@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import structlog
 import yaml
+from prometheus_client import CollectorRegistry
 
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.cluster_kubernetes import KubernetesCluster
@@ -21,6 +22,7 @@ from ebbtide_operator.controller import Controller
 from ebbtide_operator.core.render import Renderer
 from ebbtide_operator.core.site import KubeSite, Site
 from ebbtide_operator.lease import Lease
+from ebbtide_operator.metrics import OperatorMetrics
 from tests.worlds.kube import ROOT, ControlPlane
 from tests.worlds.kubelet import Kubelet
 
@@ -150,6 +152,7 @@ class Platform:
             lease=lease,
             site=SITE,
             namespace=self.namespace,
+            metrics=OperatorMetrics(CollectorRegistry(), since=clock.wall()),
             log=QUIET,
         )
         return controller, lease

@@ -6,8 +6,9 @@ import re
 
 import msgspec
 
-_LISTS = frozenset({"/v1/metrics", "/v1/targets", "/ui", "/ui/compare", "/ui/login"})
-"""What tells of all jobs; the pages are read alone."""
+_LISTS = frozenset({"/v1/jobs", "/v1/metrics", "/v1/targets", "/ui", "/ui/compare", "/ui/login"})
+"""What tells of all jobs; the pages are only read."""
+_CREATES = frozenset({("POST", "/v1/jobs"), ("POST", "/v1/jobs:validate")})
 _JOB = re.compile(r"/(?:v1|ui)/jobs/(?P<name>[^/:]+)(?:/(?P<part>[^/]+))?.*")
 _CHANGES = frozenset({"cancel", "suspend", "resume"})
 
@@ -21,12 +22,10 @@ class Need(msgspec.Struct, frozen=True):
 
 def need_of(method: str, path: str) -> Need:
     """The right that a request needs. What is unknown needs the most there is."""
-    if path == "/v1/jobs":
-        return Need("create" if method == "POST" else "list")
+    if (method, path) in _CREATES:
+        return Need("create")
     if path in _LISTS:
         return Need("list")
-    if path == "/v1/jobs:validate":
-        return Need("create")
     found = _JOB.fullmatch(path)
     if found is None:
         return Need("*")
