@@ -60,6 +60,13 @@ class CostState(Model):
     last_updated_time: _Time = Field("", description="When it was added up.")
 
 
+class PrefillState(Model):
+    """What the planner wants of the prefill service where the job leaves it to the planner."""
+
+    wanted: bool = Field(description="Whether it is to run.")
+    reason: _Text = Field("", description="Why.")
+
+
 class RetryState(Model):
     """Failures of one role in a row."""
 
@@ -118,6 +125,9 @@ class JobStatus(Model):
         default_factory=lambda: PolicyState(), description="The newest published policy."
     )
     cost: CostState = Field(default_factory=lambda: CostState(), description="Money so far.")
+    prefill: PrefillState | None = Field(
+        None, description="Whether prompts have a service of their own; unset: the job says."
+    )
 
 
 class DecodePoolStatus(Model):
