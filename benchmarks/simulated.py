@@ -126,7 +126,7 @@ class Sweep:
         """The figure over all seeds, and 95 % of its values over resampled seeds."""
         n = self.shares.shape[1]
         random = np.random.default_rng(0)
-        drawn = [figure(random.integers(0, n, n)) for _ in range(_DRAWS)]
+        drawn = [figure(np.asarray(random.integers(0, n, n))) for _ in range(_DRAWS)]
         low, high = np.quantile(drawn, [0.025, 0.975], method="nearest")
         return Estimate(figure(np.arange(n)), float(low), float(high))
 

@@ -13,7 +13,6 @@ from services.planner.core.steering import straight_profile
 from services.planner.simulate.replay import main, options_of
 from services.planner.simulate.whatif import (
     Option,
-    Prices,
     in_words,
     recorded_prices,
     recorded_steps,
@@ -62,7 +61,7 @@ def replayed(*options: Option) -> Any:
 
 
 def test_prices_are_those_of_the_run() -> None:
-    assert recorded_prices([report(0)]) == Prices(pytest.approx(2.0), pytest.approx(7.2))
+    assert tuple(recorded_prices([report(0)])) == pytest.approx((2.0, 7.2))
 
 
 def test_the_curve_is_scaled_until_the_recorded_steps_take_as_long() -> None:
