@@ -288,6 +288,10 @@ class Client:
         except httpx.TransportError:
             return False
 
+    def read(self, path: str, kind: type[T], **query: Any) -> T:
+        """What the API says at `path`, where no method here says it; None is left out of `query`."""
+        return self._get(path, kind, query)
+
     def _get(self, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> T:
         given = {key: value for key, value in (query or {}).items() if value is not None}
         return kind.model_validate_json(self._send("GET", path, params=given).content)

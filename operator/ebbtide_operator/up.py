@@ -143,10 +143,14 @@ class Stack:
         }
         blobs = common | {"EBBTIDE_BLOBS_URL": _blobs_url(state)}
         site = msgspec.json.encode(_site(state, self._servers)).decode()
-        gateway = blobs | {
-            "EBBTIDE_PORT": str(self._port),
-            "EBBTIDE_TOKENS_FILE": str(state / "tokens.txt"),
-        }
+        gateway = (
+            blobs
+            | {
+                "EBBTIDE_PORT": str(self._port),
+                "EBBTIDE_TOKENS_FILE": str(state / "tokens.txt"),
+            }
+            | _given("EBBTIDE_OPENCOST_URL")
+        )
         return [
             self._child("runner", RUNNER, runner),
             self._child(
@@ -160,6 +164,11 @@ class Stack:
     def _child(self, name: str, module: str, env: Mapping[str, str]) -> Child:
         said = Said(self._state / UP_LOG)
         return Child(name, module, env, log=self._log, said=said, changed=self._say)
+
+
+def _given(name: str) -> dict[str, str]:
+    """A variable of our own environment that children are to have too, where it is set."""
+    return {name: value} if (value := os.environ.get(name)) else {}
 
 
 def _blobs_url(state: Path) -> str:
@@ -177,6 +186,7 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            **_given("EBBTIDE_OTLP_URL"),
         },
         role_env={role: {"EBBTIDE_NATS_USER": role} for role in ROLES},
         secret_env={

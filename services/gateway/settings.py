@@ -32,6 +32,8 @@ class GatewaySettings(ProcessSettings):
     """File of `tenant:sha256` lines (ebbtide.tokens); required unless `insecure`."""
     insecure: bool = False
     """Serve everybody without a token. For a machine that nobody else can reach."""
+    opencost_url: str = ""
+    """Where OpenCost answers, such as http://opencost.opencost:9003; empty: there is none."""
     check_paths: bool = True
     """Validation looks at model and dataset files: this process sees what the learner sees."""
     max_body_bytes: int = Field(default=1 << 20, ge=1024, le=64 << 20)

@@ -73,7 +73,9 @@ class Station:
         self._breaker = core.Breaker(
             limit=reward.breaker_errors, rest=settings.breaker_rest_seconds
         )
-        self._outlet = Outlet(bus=world.bus, clock=world.clock, log=log, instance=settings.pod)
+        self._outlet = Outlet(
+            bus=world.bus, clock=world.clock, log=log, instance=settings.pod, spans=process.spans
+        )
         self._scoring = Scoring(
             spec=reward,
             library=library,

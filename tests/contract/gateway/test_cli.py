@@ -14,6 +14,8 @@ from ebbtide import labels, paths, usage
 from ebbtide.cli.commands import app
 from ebbtide.ports import Meta, Resource
 from ebbtide.usage import Usage
+from ebbtide.wire import Accepted, SampleKey, Scored, Value
+from tests.unit.gateway.test_artifacts_api import HAND, NOWHERE, POLICY, plan
 from tests.worlds.gateway import TOKEN, a_job, condition
 from tests.worlds.serving import Served, served
 
@@ -215,6 +217,24 @@ def test_samples_and_cost_have_words_for_nothing(run: Run, gateway: Served) -> N
     assert run("samples", "bare").stdout == "no samples yet\n"
     assert "total 0.0000 USD" in run("cost", "bare").stdout
     assert run("samples", "bare", "--purpose", "test").exit_code == 2
+
+
+def test_samples_that_are_alike_are_counted_together(run: Run, gateway: Served) -> None:
+    async def fill() -> None:
+        uid = (await gateway.world.put_job("grouped")).metadata.uid
+        keys = [SampleKey(uid, 0, 0, index) for index in range(2)]
+        ended = [Accepted(key, HAND, NOWHERE, POLICY, 90, "length") for key in keys]
+        judged = [Scored(key, Value(1.0, ()), "v1") for key in keys[:1]]
+        await gateway.world.put_ledger(uid, [plan(0, "train"), *ended, *judged])
+
+    gateway.do(fill())
+    found = json.loads(run("samples", "grouped", "--by", "reward", "--json").stdout)
+    told = [(one["key"]["reward"], one["samples"], one["reward"]) for one in found["items"]]
+    assert told == [("", 1, None), ("v1", 1, 1.0)]
+    table = run("samples", "grouped", "--by", "length", "--since", "0").stdout
+    assert all(word in table for word in ("LENGTH", "65-256", "2 samples of steps 0 to 0"))
+    for wrong in (["--by", "colour"], ["--since", "1"], ["--by", "task", "--purpose", "x"]):
+        assert run("samples", "grouped", *wrong).exit_code == 2
 
 
 def test_a_wrong_token_names_the_fix(run: Run) -> None:
