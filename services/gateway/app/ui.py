@@ -69,7 +69,8 @@ class Api:
 
     async def slices(self, name: str, by: list[Key]) -> SliceList:
         """Of the last step's."""
-        return SliceList.model_validate_json((await self._slices.get_slices(name, by=by)).body)
+        answer = await self._slices.get_slices(name, by=by)
+        return SliceList.model_validate_json(bytes(answer.body))
 
     async def events(self, name: str) -> EventList:
         """The first hundred, and the newest of them last."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,8 +49,6 @@ def of_mlflow(folder: Path, name: str) -> Points:
 
 
 def of_wandb(folder: Path, name: str) -> Points:
-    import json  # noqa: PLC0415
-
     from wandb.proto.wandb_internal_pb2 import Record  # noqa: PLC0415 - an extra
     from wandb.sdk.internal.datastore import DataStore  # noqa: PLC0415
 
@@ -59,12 +57,8 @@ def of_wandb(folder: Path, name: str) -> Points:
     store.open_for_scan(str(file))
     found: Points = []
     while data := store.scan_data():
-        row: dict[str, Any] = {
-            "/".join([item.key, *item.nested_key]).strip("/") if not item.key else item.key: (
-                json.loads(item.value_json)
-            )
-            for item in Record.FromString(data).history.item
-        }
+        items = Record.FromString(data).history.item
+        row = {".".join(i.nested_key) or i.key: json.loads(i.value_json) for i in items}
         if name in row:
             found.append((row["step"], row[name]))
     store.close()

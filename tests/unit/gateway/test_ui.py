@@ -53,8 +53,8 @@ async def a_job(world: World, name: str = "demo", *, ended: bool = False) -> Res
     return await world.put_job(name, conditions=[condition(kind)])
 
 
-async def a_run() -> World:
-    world = World()
+async def a_run(world: World | None = None) -> World:
+    world = world or World()
     await a_job(world)
     await put(world, a_report(0), a_report(1, mean=0.75))
     await put_tokenizer(world)
