@@ -18,7 +18,12 @@ MOST_STEPS = 200
 """In one answer: their records are read anew for each."""
 
 Key = Literal["step", "purpose", "task", "length", "prompts", "policy", "reward"]
-Step = Annotated[int | None, Query(ge=0, le=2**31)]
+First = Annotated[
+    int | None, Query(alias="firstStep", ge=0, le=2**31, description="Default: lastStep.")
+]
+Last = Annotated[
+    int | None, Query(alias="lastStep", ge=0, le=2**31, description="Default: the last step.")
+]
 
 
 class SliceRoutes:
@@ -39,12 +44,8 @@ class SliceRoutes:
         by: Annotated[
             list[Key] | None, Query(max_length=len(KEYS), description="Default: task.")
         ] = None,
-        first_step: Annotated[
-            Step, Query(alias="firstStep", description="Default: the last step, or lastStep.")
-        ] = None,
-        last_step: Annotated[
-            Step, Query(alias="lastStep", description="Default: the last step.")
-        ] = None,
+        first_step: First = None,
+        last_step: Last = None,
         purpose: Annotated[Literal["train", "eval"] | None, Query()] = None,
     ) -> Response:
         """Accepted samples in groups of those that are alike: counts, rewards, lengths."""

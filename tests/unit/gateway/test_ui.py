@@ -42,7 +42,7 @@ class Outline(HTMLParser):
             assert self.open.pop() == tag
 
 
-async def page(world: World, path: str, **query: str) -> httpx.Response:
+async def page(world: World, path: str, **query: str | list[str]) -> httpx.Response:
     async with world.client(token="") as browser:
         browser.cookies.set("ebbtide", TOKEN)
         return await browser.get(path, params=query)
@@ -124,7 +124,7 @@ async def test_a_job_shows_curves_cost_samples_and_events() -> None:
 
 
 async def test_samples_are_told_apart_by_what_is_ticked_and_stay_so() -> None:
-    text = (await page(await a_run(), "/ui/jobs/demo?by=policy&by=length")).text
+    text = (await page(await a_run(), "/ui/jobs/demo", by=["policy", "length"])).text
     assert (
         '<th scope="col" class="text">policy</th><th scope="col" class="text">length</th>' in text
     )
