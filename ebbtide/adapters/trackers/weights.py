@@ -22,7 +22,7 @@ class WeightsAndBiases:
 
     def step(self, number: int, at: float, figures: Mapping[str, float]) -> None:
         """One row."""
-        self._run.log({"step": number, "_timestamp": at, **figures})
+        self._run.log({"step": number, "committed_at": at, **figures})
 
     def end(self, state: str) -> None:
         """Close the run."""
@@ -32,7 +32,9 @@ class WeightsAndBiases:
 
 def open_run(where: str, run: TrackedRun) -> WeightsAndBiases:
     """A new run below `where`/wandb, which `wandb sync` uploads."""
-    quiet = wandb.Settings(silent=True, x_disable_stats=True, console="off", save_code=False)
+    quiet = wandb.Settings(
+        silent=True, x_disable_stats=True, x_disable_meta=True, console="off", save_code=False
+    )
     opened = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
         name=run.name,
