@@ -77,7 +77,8 @@ class StepTrace(msgspec.Struct, frozen=True):
 
     def whole(self, role: str, start: float, end: float, attributes: Attributes) -> Span:
         """The step's own span."""
-        told = {"ebbtide.job_uid": self.job_uid, "ebbtide.attempt": self.attempt} | dict(attributes)
+        own: Attributes = {"ebbtide.job_uid": self.job_uid, "ebbtide.attempt": self.attempt}
+        told = {**own, **attributes}
         return Span(role, f"step {self.step}", self.id, self.root, b"", start, end, told)
 
     def part(  # noqa: PLR0917 - as Span has them
@@ -85,7 +86,8 @@ class StepTrace(msgspec.Struct, frozen=True):
     ) -> Span:
         """A span below it, by process `instance`; the same work gets the same id."""
         own = _hash(f"{self.id.hex()}/{role}/{name}/{instance}/{start:.6f}", 8)
-        told = {"ebbtide.step": self.step, "ebbtide.pod": instance} | dict(attributes)
+        place: Attributes = {"ebbtide.step": self.step, "ebbtide.pod": instance}
+        told = {**place, **attributes}
         return Span(role, name, self.id, own, self.root, start, end, told)
 
 
