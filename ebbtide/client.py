@@ -384,5 +384,8 @@ def _api_error(response: httpx.Response) -> ApiError:
 
 
 def _unreachable(url: str, error: Exception) -> Unreachable:
+    if isinstance(error, httpx.ReadTimeout):
+        # What it was asked may have been done: it took the request.
+        return Unreachable(f"the gateway at {url} took the request and did not answer in time")
     hint = "start one with `ebbtide up`, or set EBBTIDE_URL"
     return Unreachable(f"no gateway answers at {url} ({type(error).__name__}): {hint}")

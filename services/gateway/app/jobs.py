@@ -93,7 +93,10 @@ class JobRoutes:
             first = await self._parts.job(submission.name)
             if submit.is_replay(first, submission):
                 return _replayed(first)
-            taken = f"The name {submission.name} is taken by another job."
+            taken = (
+                f"The name {submission.name} is taken by another job: "
+                "choose another metadata.name, or delete that job first."
+            )
             raise Problem("conflict", taken) from None
         answer = job_response(created, status=201)
         answer.headers["Location"] = f"/v1/jobs/{created.metadata.name}"

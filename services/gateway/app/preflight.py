@@ -17,7 +17,14 @@ from ebbtide.data import jsonl
 from ebbtide.data.patterns import matching
 from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
-from ebbtide.spec import FileSource, FunctionReward, ModelSpec, ReasoningGymSource, RLHFJob
+from ebbtide.spec import (
+    FileSource,
+    FunctionReward,
+    ModelSpec,
+    ReasoningGymSource,
+    RLHFJob,
+    RuleReward,
+)
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
 from services.gateway.app.words import template_fault, unknown
@@ -25,6 +32,7 @@ from services.gateway.app.words import template_fault, unknown
 _MAX_LINE = 1 << 22
 _MAX_WORDS = 500
 _ROLES = ("learner", "decode", "reward", "planner")
+_COMPARING = ("exact", "numeric", "math")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -190,10 +198,36 @@ def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:
         if part is not None and part.pool not in priced:
             detail = f"the pool {part.pool} has no price, so its cost will be unknown"
             yield Fault(f"/spec/{role}/pool", detail)
-    if not paths:
+    if paths:
+        yield from _unanswered(job)
+    else:
         yield Fault("/spec/model/uri", "files are not checked here: this gateway does not see them")
     if not gym_tasks():
         yield Fault("/spec/dataset", "tasks are not checked here: reasoning-gym is not installed")
+
+
+def _unanswered(job: RLHFJob) -> Iterator[Fault]:
+    """Rules that compare with a field that the first row lacks; each such row's score is invalid."""
+    row = _train_row(job)
+    for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
+        compares = isinstance(part, RuleReward) and part.type in _COMPARING
+        if row is not None and compares and part.answer_field not in row:
+            have = ", ".join(sorted(row)[:20])[:_MAX_WORDS]
+            detail = (
+                f"the first row has no field {part.answer_field!r} to compare with; it has {have}"
+            )
+            yield Fault(f"/spec/reward/components/{number}/answerField", detail)
+
+
+def _train_row(job: RLHFJob) -> dict[str, Any] | None:
+    """The first row of a `jsonl` source; None where it cannot be judged: the faults say why."""
+    source = job.spec.dataset.train
+    if not isinstance(source, FileSource) or source.type != "jsonl":
+        return None
+    try:
+        return _first_row(matching(_path(source.uri)))
+    except (Refused, OSError, ValueError):
+        return None
 
 
 def _path(uri: str) -> Path:

@@ -141,6 +141,12 @@ def test_it_gives_up_with_the_way_out() -> None:
         client.page()
 
 
+def test_a_gateway_that_is_slow_is_not_called_absent() -> None:
+    client, _ = failing(*[httpx.ReadTimeout("slow")] * ATTEMPTS)
+    with pytest.raises(Unreachable, match="took the request and did not answer"):
+        client.page()
+
+
 def test_a_problem_that_stays_is_raised_as_it_is() -> None:
     client, _ = failing(*[503] * ATTEMPTS)
     with pytest.raises(ApiError) as caught:

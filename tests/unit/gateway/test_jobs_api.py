@@ -60,7 +60,7 @@ async def test_a_name_of_another_submission_is_taken() -> None:
         await api.post("/v1/jobs", json=a_job(), headers=key("one"))
         answer = await api.post("/v1/jobs", json=a_job(), headers=key("two"))
     assert answer.status_code == 409
-    assert "taken" in answer.json()["detail"]
+    assert "taken by another job: choose another metadata.name" in answer.json()["detail"]
 
 
 async def test_a_job_without_a_name_gets_one_from_its_key() -> None:
