@@ -210,8 +210,9 @@ def _unanswered(job: RLHFJob) -> Iterator[Fault]:
     """Rules that compare with a field that the first row lacks; each such row's score is invalid."""
     row = _train_row(job)
     for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
-        compares = isinstance(part, RuleReward) and part.type in _COMPARING
-        if row is not None and compares and part.answer_field not in row:
+        if row is None or not isinstance(part, RuleReward) or part.type not in _COMPARING:
+            continue
+        if part.answer_field not in row:
             have = ", ".join(sorted(row)[:20])[:_MAX_WORDS]
             detail = (
                 f"the first row has no field {part.answer_field!r} to compare with; it has {have}"
