@@ -307,6 +307,18 @@ class DeadlineSpec(Model):
     active_seconds: Seconds | None = Field(None, description="The whole job, suspended time not.")
 
 
+class RestartSpec(Model):
+    """A restart that a user asks for."""
+
+    id: str = Field(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="Any word. Another one than before frees every pod, as suspending does, and"
+        " starts the next attempt; the same one again does nothing.",
+    )
+
+
 class BudgetSpec(Model):
     """Money."""
 

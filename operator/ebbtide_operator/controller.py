@@ -55,7 +55,13 @@ class Controller:
         self._looked: dict[JobKey, float] = {}
         self._cluster, self._blobs, self._clock = cluster, blobs, clock
         self._lease, self._site, self._log = lease, site, log
-        self.cache = Cache(cluster=cluster, namespace=namespace, log=log, changed=self._enqueue)
+        self.cache = Cache(
+            cluster=cluster,
+            namespace=namespace,
+            log=log,
+            changed=self._enqueue,
+            taints=site.kubernetes.interruption_taints if site.kubernetes else (),
+        )
         self._queue: asyncio.Queue[JobKey] = asyncio.Queue()
         self._queued: set[JobKey] = set()
         self._timers: dict[JobKey, asyncio.TimerHandle] = {}
@@ -204,14 +210,14 @@ class Controller:
             self._log.debug("exists already", kind=resource.kind, name=resource.metadata.name)
 
     async def _delete(self, deletion: Deletion) -> None:
-        meta = deletion.pod.metadata
+        kind, meta = deletion.target.kind, deletion.target.metadata
         self._lease.check()
         try:
             await self._cluster.delete(
-                "Pod", meta.namespace, meta.name, meta.uid, grace=deletion.grace
+                kind, meta.namespace, meta.name, meta.uid, grace=deletion.grace
             )
         except NotFound:
-            self._log.debug("gone already", pod=meta.name)
+            self._log.debug("gone already", kind=kind, name=meta.name)
 
     async def _write(self, write: Awaitable[Resource]) -> None:
         try:

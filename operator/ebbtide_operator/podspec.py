@@ -47,6 +47,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     `pid_start`: the kernel's start time of `pid` (clock ticks since boot), so a number that was
     used again is not mistaken for the pod. `signal`: what killed it; neither signal nor
     `exit_code` is known of a process whose parents are gone. `message`: last lines of the log.
+    `disrupted`: why the pod, which runs, is about to be taken away (Kubernetes' DisruptionTarget).
     """
 
     phase: str = "Pending"
@@ -60,6 +61,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     finished_at: str = ""
     exit_code: int | None = None
     signal: int | None = None
+    disrupted: str = ""
 
 
 class PodView(msgspec.Struct, frozen=True):

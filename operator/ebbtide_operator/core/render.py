@@ -58,7 +58,7 @@ class Renderer:
             "securityContext": _CONFINED,
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "volumeMounts": _mounts(role),
-            **({"resources": {"requests": asked, "limits": asked}} if asked else {}),
+            **_resources(asked, pool.claims),
             **(self._probes() if spec.probe else {}),
         }
 
@@ -101,8 +101,19 @@ class Renderer:
             "runtimeClassName": pool.runtime_class,
             "priorityClassName": self._site.priority_classes.get(role, ""),
             "imagePullSecrets": secrets,
+            "resourceClaims": [
+                {"name": name, "resourceClaimTemplateName": template}
+                for name, template in pool.claims.items()
+            ],
         }
         return {name: value for name, value in wanted.items() if value}
+
+
+def _resources(asked: Mapping[str, str], claims: Mapping[str, str]) -> dict[str, Any]:
+    """What a container has: counted resources, and devices that its pod claims."""
+    parts: dict[str, Any] = {"requests": asked, "limits": asked} if asked else {}
+    parts |= {"claims": [{"name": name} for name in claims]} if claims else {}
+    return {"resources": parts} if parts else {}
 
 
 def _named(spec: PodSpec, name: str) -> dict[str, Any]:
