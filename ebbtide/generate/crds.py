@@ -242,7 +242,7 @@ def _convert(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
             name: _defaulted(_convert(part, defs), needed=name in needed)
             for name, part in schema["properties"].items()
         }
-    elif isinstance(schema.get("additionalProperties"), Mapping):
+    elif schema.get("additionalProperties"):
         found |= _map_values(schema["additionalProperties"], defs)
     return found
 
@@ -253,8 +253,8 @@ def _defaulted(field: Schema, *, needed: bool) -> Schema:
     return {**field, "default": {}} if optional and not field.get("nullable") else field
 
 
-def _map_values(values: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
-    if "anyOf" in values:  # scalars of several types
+def _map_values(values: Mapping[str, Any] | bool, defs: Mapping[str, Any]) -> Schema:
+    if isinstance(values, bool) or "anyOf" in values:  # anything, or scalars of several types
         return dict(_OPEN)
     return {"additionalProperties": _convert(values, defs)}
 

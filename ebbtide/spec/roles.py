@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from ebbtide.spec.base import Model, Name, Seconds, Uri
+from ebbtide.spec.templates import fence
 
 
 class RoleSpec(Model):
     """What every role has."""
 
     pool: Name = Field("default", description="Node pool whose price applies.")
+    pod_template: dict[str, Any] | None = Field(
+        None,
+        description="On Kubernetes: what is added to the role's pods. metadata: labels, annotations."
+        " spec: nodeSelector, tolerations, affinity, topologySpreadConstraints, schedulerName,"
+        " runtimeClassName, volumes, and of the container main: env, resources, volumeMounts.",
+    )
+
+    @field_validator("pod_template")
+    @classmethod
+    def _fenced(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None and (fault := fence(value)):
+            raise ValueError(fault)
+        return value
 
 
 class LearnerSpec(RoleSpec):

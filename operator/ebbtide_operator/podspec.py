@@ -6,6 +6,7 @@ On Kubernetes `core.render` makes containers of it, and the kubelet writes the s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -27,7 +28,8 @@ class PodSpec(
     EBBTIDE_HEALTH_PORT, which the runner chooses.
 
     Only Kubernetes knows the others. `account`: service account whose token the pod gets; empty:
-    it gets none. `peers`: service by which other pods find it. `node_name`: where it was placed.
+    it gets none. `peers`: service by which other pods find it. `node_name`: where it was placed. `template`: the job's own
+    additions to the spec of the pod.
     """
 
     command: tuple[str, ...]
@@ -39,6 +41,7 @@ class PodSpec(
     account: str = ""
     peers: str = ""
     node_name: str = ""
+    template: Mapping[str, Any] = {}
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -43,7 +43,7 @@ class ApiNode(_Struct, frozen=True):
 
 def read_node(node: ApiNode) -> Resource:
     """A node: its name and what keeps pods from it. Its labels are many and nobody reads them."""
-    meta = msgspec.structs.replace(node.metadata, labels={}, annotations={}, namespace="")
+    meta = msgspec.structs.replace(node.metadata, labels={}, annotations={})
     taints = [one.key for one in node.spec.taints if one.effect in ("NoSchedule", "NoExecute")]
     return Resource("v1", "Node", meta, spec={"taints": taints})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -162,14 +162,8 @@ def _degraded(look: Look, own: Own) -> Fact:
     if failing:
         words = "restarting " + ", ".join(sorted(failing))
         return Fact("Degraded", holds=True, reason=Reason.RESTARTING, message=words)
-    if over_budget(look):
-        words = f"cost {look.cost.accrued} {look.cast.spec.currency}"
-        return Fact("Degraded", holds=True, reason=Reason.OVER_BUDGET, message=words)
-    if strangers := _strangers(look):
-        words = f"replicas of the pool were written by {strangers}: scale it instead"
-        return Fact("Degraded", holds=True, reason=Reason.FOREIGN_EDIT, message=words)
-    if waits := _pending(look):
-        return Fact("Degraded", holds=True, reason=Reason.PODS_PENDING, message=waits)
+    if trouble := next(_troubles(look), None):
+        return trouble
     short = [
         f"{one.name} {one.ready}/{one.desired}"
         for one in own.roles
@@ -179,6 +173,23 @@ def _degraded(look: Look, own: Own) -> Fact:
         words = "ready: " + ", ".join(short)
         return Fact("Degraded", holds=True, reason=Reason.PODS_MISSING, message=words)
     return Fact("Degraded", holds=False, reason=Reason.AS_WANTED)
+
+
+def _troubles(look: Look) -> Iterator[Fact]:
+    """What is wrong outside the pods that run, the worst first."""
+    if look.refused:
+        yield _ill(Reason.PODS_REFUSED, look.refused[:2000])
+    if over_budget(look):
+        yield _ill(Reason.OVER_BUDGET, f"cost {look.cost.accrued} {look.cast.spec.currency}")
+    if strangers := _strangers(look):
+        words = f"replicas of the pool were written by {strangers}: scale it instead"
+        yield _ill(Reason.FOREIGN_EDIT, words)
+    if waits := _pending(look):
+        yield _ill(Reason.PODS_PENDING, waits)
+
+
+def _ill(reason: Reason, message: str) -> Fact:
+    return Fact("Degraded", holds=True, reason=reason, message=message)
 
 
 def pending_since(look: Look) -> list[float]:

@@ -23,6 +23,8 @@ class Observed(msgspec.Struct, frozen=True):
     pods: tuple[PodView, ...] = ()
     interrupted: Mapping[str, str] = {}
     """Why a node is about to go, by its name."""
+    refused: str = ""
+    """Why a pod could not be made the last time, if so."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -33,6 +35,7 @@ class Look(msgspec.Struct, frozen=True):
     pods: tuple[PodView, ...]
     now: float
     interrupted: Mapping[str, str] = {}
+    refused: str = ""
 
     @property
     def progress(self) -> status.Progress:

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     AS_WANTED = "AsWanted"
     PODS_MISSING = "PodsMissing"
     PODS_PENDING = "PodsPending"
+    PODS_REFUSED = "PodsRefused"
     RESTARTING = "Restarting"
     OVER_BUDGET = "OverBudget"
     FOREIGN_EDIT = "ForeignEdit"
@@ -77,6 +78,7 @@ MEANINGS: dict[Reason, str] = {
     Reason.AS_WANTED: "Every wanted pod is there.",
     Reason.PODS_MISSING: "Fewer pods are ready than wanted; the job goes on with the others.",
     Reason.PODS_PENDING: "A pod has waited two minutes for its start; the message says for what.",
+    Reason.PODS_REFUSED: "The API server does not let a pod be made; the message is its own.",
     Reason.RESTARTING: "Pods failed since the last progress and are started again.",
     Reason.OVER_BUDGET: "The job cost more than budget.maxCost, and onExceed is Warn.",
     Reason.FOREIGN_EDIT: "Somebody wrote the pool's replicas directly; only the planner and /scale do.",

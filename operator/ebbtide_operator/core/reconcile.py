@@ -44,7 +44,7 @@ def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
     spec = parse(job)
     if isinstance(spec, str):
         return _refuse(kept, job, own, spec, now)
-    look = Look(Cast(job, spec, site), seen.pool, seen.pods, now, seen.interrupted)
+    look = Look(Cast(job, spec, site), seen.pool, seen.pods, now, seen.interrupted, seen.refused)
     return _decide(kept, look, own)
 
 

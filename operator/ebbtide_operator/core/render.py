@@ -14,6 +14,7 @@ import msgspec
 
 from ebbtide import labels
 from ebbtide.ports import Resource
+from ebbtide_operator.core.overlay import overlay
 from ebbtide_operator.core.pods import DECODE, LEARNER, POOL, PREFILL
 from ebbtide_operator.core.site import KubeSite, NodePool
 from ebbtide_operator.podspec import PodSpec
@@ -36,7 +37,7 @@ class Renderer:
         spec = msgspec.convert(pod.spec, PodSpec)
         role = pod.metadata.labels.get(labels.ROLE, "")
         pool = self._site.pools.get(pod.metadata.labels.get(POOL, ""), NodePool())
-        return {
+        made = {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": max(1, round(spec.termination_grace_period_seconds)),
             "enableServiceLinks": False,
@@ -46,6 +47,7 @@ class Renderer:
             **_named(spec, pod.metadata.name),
             **self._scheduling(role, pool),
         }
+        return overlay(made, spec.template)
 
     def _container(self, spec: PodSpec, role: str, pool: NodePool) -> dict[str, Any]:
         asked = {**self._site.resources.get(role, {}), **pool.resources}

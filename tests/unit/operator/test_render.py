@@ -64,6 +64,37 @@ def test_a_pool_is_what_the_scheduler_gets() -> None:
     assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
 
 
+def test_a_job_adds_to_its_pods_and_replaces_nothing() -> None:
+    main = {
+        "name": "main",
+        "env": [{"name": "X", "value": "1"}],
+        "resources": {"limits": {"a": "2"}},
+    }
+    added = {
+        "nodeSelector": {"pool": "mine", "zone": "b"},
+        "tolerations": [{"key": "mine"}],
+        "runtimeClassName": "mine",
+        "containers": [main],
+    }
+    spec = decode(decode={"pool": "gpu", "podTemplate": {"spec": added}})
+    assert spec["nodeSelector"] == {"pool": "gpu", "zone": "b"}
+    assert [one["key"] for one in spec["tolerations"]] == ["nvidia.com/gpu", "mine"]
+    assert spec["runtimeClassName"] == "nvidia"
+    assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1", "a": "2"}
+    assert env(spec)["X"]["value"] == "1"
+
+
+def test_a_label_of_ours_is_not_the_templates_to_set() -> None:
+    job = cast(decode={"podTemplate": {"metadata": {"labels": {"team": "a"}}}})
+    labelled = pods.decode_pod(job, pods.pool_object(job), 1, 0).metadata.labels
+    assert (labelled["team"], labelled["rlhf.ebbtide.dev/role"]) == ("a", "decode")
+
+
+def test_on_one_machine_a_template_adds_nothing() -> None:
+    job = cast(None, decode={"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}})
+    assert "template" not in pods.decode_pod(job, pods.pool_object(job), 1, 0).spec
+
+
 def test_an_unlisted_pool_asks_for_nothing() -> None:
     spec = decode()
     assert "nodeSelector" not in spec
