@@ -20,6 +20,7 @@ from ebbtide.spec.roles import (
     RestartSpec,
     RewardSpec,
 )
+from ebbtide.spec.runtime import RuntimeRef
 from ebbtide.spec.training import (
     DatasetSpec,
     EvaluationSpec,
@@ -59,6 +60,11 @@ class RLHFJobSpec(Model):
     budget: BudgetSpec | None = Field(None, description="Limit on cost.")
     backoff_limit: int = Field(
         6, ge=0, le=1000, description="Restarts by failures of the job's own before it fails."
+    )
+    runtime_ref: RuntimeRef | None = Field(
+        None,
+        description="On Kubernetes: the ClusterRLHFRuntime that says how pods are made; unset: as the"
+        " operator was started with.",
     )
     restart: RestartSpec | None = Field(None, description="Start anew from the last checkpoint.")
     deletion_policy: Literal["FreeGPUs", "KeepAll"] = Field(

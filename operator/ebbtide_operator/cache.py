@@ -12,11 +12,14 @@ from ebbtide import labels
 from ebbtide.errors import Conflict, Temporary
 from ebbtide.logs import Log
 from ebbtide.objects import Key, key_of
-from ebbtide.ports import Cluster, Resource
+from ebbtide.ports import Cluster, Meta, Resource
 from ebbtide_operator.core.look import Observed
 from ebbtide_operator.podspec import PodView, view
 
 KINDS = ("RLHFJob", "DecodePool", "Pod")
+RUNTIME = "ClusterRLHFRuntime"
+_NOWHERE = Meta(name="").namespace
+"""Namespace of objects that have none."""
 JobKey = tuple[str, str]
 """Namespace and name of a job."""
 
@@ -25,6 +28,7 @@ class Cache:
     """`changed` is told the job of every object that changes.
 
     `taints`: keys that say that a node is about to go; without any, nodes are not looked at.
+    `runtimes`: whether there are ClusterRLHFRuntime objects.
     """
 
     def __init__(
@@ -35,9 +39,12 @@ class Cache:
         log: Log,
         changed: Callable[[JobKey], None],
         taints: Collection[str] = (),
+        runtimes: bool = False,
     ) -> None:
         self._cluster, self._namespace = cluster, namespace
-        self._taints, self._kinds = taints, (*KINDS, "Node") if taints else KINDS
+        more = [("Node", bool(taints)), (RUNTIME, runtimes)]
+        self._kinds = (*KINDS, *(kind for kind, wanted in more if wanted))
+        self._taints = taints
         self._log, self._changed = log, changed
         self._objects: dict[Key, Resource] = {}
         self._of_job: dict[JobKey, set[Key]] = defaultdict(set)
@@ -76,6 +83,7 @@ class Cache:
             pool=pools[0] if pools else None,
             pods=tuple(v for r in found if r.kind == "Pod" and (v := self._view(r))),
             interrupted=self._interrupted,
+            runtime=self._runtime(job),
         )
 
     def jobs(self) -> list[JobKey]:
@@ -108,6 +116,8 @@ class Cache:
         self._objects[key] = resource
         if resource.kind == "Node":
             self._judge_node(resource)
+        if resource.kind == RUNTIME:
+            self._tell_users(resource)
         job = _job_of(resource)
         if job is not None:
             self._of_job[job].add(key)
@@ -131,6 +141,17 @@ class Cache:
         if known is None or _version(known) <= _version(last):
             self._gone[key] = _version(last)
             self._drop(key)
+
+    def _runtime(self, job: JobKey) -> Resource | None:
+        found = self._objects.get(Key("RLHFJob", *job))
+        name = _runtime_of(found) if found else ""
+        return self._objects.get(Key(RUNTIME, _NOWHERE, name))
+
+    def _tell_users(self, runtime: Resource) -> None:
+        """Look at the jobs that name the runtime."""
+        for key, resource in list(self._objects.items()):
+            if key.kind == "RLHFJob" and _runtime_of(resource) == runtime.metadata.name:
+                self._changed((key.namespace, key.name))
 
     def _judge_node(self, node: Resource) -> None:
         """Note whether the node is about to go, and look at the jobs that have pods there."""
@@ -161,6 +182,10 @@ class Cache:
         except msgspec.ValidationError as error:
             self._log.warning("not a pod of ours", pod=resource.metadata.name, why=str(error))
             return None
+
+
+def _runtime_of(job: Resource) -> str:
+    return str((job.spec.get("runtimeRef") or {}).get("name", ""))
 
 
 def _version(resource: Resource) -> int:

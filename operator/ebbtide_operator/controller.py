@@ -63,6 +63,7 @@ class Controller:
             log=log,
             changed=self._enqueue,
             taints=site.kubernetes.interruption_taints if site.kubernetes else (),
+            runtimes=site.kubernetes is not None,
         )
         self._queue: asyncio.Queue[JobKey] = asyncio.Queue()
         self._queued: set[JobKey] = set()

@@ -29,7 +29,7 @@ class PodSpec(
 
     Only Kubernetes knows the others. `account`: service account whose token the pod gets; empty:
     it gets none. `peers`: service by which other pods find it. `node_name`: where it was placed. `template`: the job's own
-    additions to the spec of the pod.
+    additions to the spec of the pod. `runtime`: the ClusterRLHFRuntime that overrides the site.
     """
 
     command: tuple[str, ...]
@@ -42,6 +42,7 @@ class PodSpec(
     peers: str = ""
     node_name: str = ""
     template: Mapping[str, Any] = {}
+    runtime: Mapping[str, Any] = {}
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):

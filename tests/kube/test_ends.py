@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide.spec import API_VERSION
 from ebbtide_operator.core.site import INTERRUPTION_TAINTS
 from tests.worlds.platform import Platform
 
@@ -62,6 +63,30 @@ async def test_a_job_adds_to_its_pods_what_the_fence_lets_through(scene: Platfor
         assert pod["metadata"]["labels"]["team"] == "a"
         assert pod["spec"]["nodeSelector"] == {"zone": "b"}
         assert pod["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+
+
+async def test_a_runtime_says_how_the_pods_of_a_job_are_made(scene: Platform) -> None:
+    name = f"r{scene.namespace}"
+    path = f"/apis/{API_VERSION}/clusterrlhfruntimes"
+    pools = {"gpu": {"nodeSelector": {"gpu": "h200"}, "resources": {"nvidia.com/gpu": "1"}}}
+    runtime = {"metadata": {"name": name}, "spec": {"image": "ebbtide:theirs", "pools": pools}}
+    async with scene.operator():
+        await scene.submit(runtimeRef={"name": name}, decode={"pool": "gpu"})
+        await scene.eventually(lambda: refused(scene, "NoRuntime"))
+        head = {"apiVersion": API_VERSION, "kind": "ClusterRLHFRuntime"}
+        scene.plane.call("POST", f"{path}?fieldValidation=Strict", head | runtime)
+        await scene.until("Running")
+        pod = (await scene.kubelet.pods())["job-decode-0"]
+        assert pod["spec"]["nodeSelector"] == {"gpu": "h200"}
+        main = pod["spec"]["containers"][0]
+        assert (main["image"], main["resources"]["limits"]) == (
+            "ebbtide:theirs",
+            {"nvidia.com/gpu": "1"},
+        )
+
+
+async def refused(scene: Platform, reason: str) -> bool:
+    return (await scene.status()).get("reason") == reason
 
 
 async def test_a_template_that_makes_no_pod_is_told_in_the_status(scene: Platform) -> None:

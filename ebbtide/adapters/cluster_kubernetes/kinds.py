@@ -37,6 +37,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "RLHFJob": Kind(API_VERSION, "rlhfjobs"),
         "DecodePool": Kind(API_VERSION, "decodepools"),
         "Pod": Kind("v1", "pods"),
+        "ClusterRLHFRuntime": Kind(API_VERSION, "clusterrlhfruntimes", everywhere=True),
         "Node": Kind("v1", "nodes", everywhere=True),
         "Service": Kind("v1", "services"),
         "Event": Kind("v1", "events", flat=True),

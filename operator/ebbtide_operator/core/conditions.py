@@ -70,10 +70,10 @@ def reason_of(own: Own) -> str:
     return found.reason if found else ""
 
 
-def invalid(message: str) -> list[Fact]:
+def invalid(message: str, reason: Reason = Reason.SPEC_INVALID) -> list[Fact]:
     """The facts of a job whose specification is wrong."""
     return [
-        Fact("Accepted", holds=False, reason=Reason.SPEC_INVALID, message=message[:2000]),
+        Fact("Accepted", holds=False, reason=reason, message=message[:2000]),
         Fact("Running", holds=False, reason=Reason.NOT_WANTED),
     ]
 

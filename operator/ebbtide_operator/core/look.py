@@ -23,6 +23,8 @@ class Observed(msgspec.Struct, frozen=True):
     pods: tuple[PodView, ...] = ()
     interrupted: Mapping[str, str] = {}
     """Why a node is about to go, by its name."""
+    runtime: Resource | None = None
+    """The ClusterRLHFRuntime that the job names, if there is one."""
     refused: str = ""
     """Why a pod could not be made the last time, if so."""
 

@@ -42,6 +42,8 @@ class Cast(msgspec.Struct, frozen=True):
     job: Resource
     spec: RLHFJobSpec
     site: Site
+    runtime: Mapping[str, Any] = {}
+    """What the job's ClusterRLHFRuntime says; `site` has it already."""
 
     @property
     def name(self) -> str:
@@ -149,6 +151,7 @@ def _pod(
         account=account(cast) if on_kubernetes and role == PLANNER else "",
         peers=peers(cast) if on_kubernetes and role == LEARNER else "",
         template=_template(cast, role).get("spec") or {},
+        runtime=cast.runtime,
     )
     return Resource(api_version="v1", kind="Pod", metadata=meta, spec=msgspec.to_builtins(spec))
 

@@ -14,6 +14,7 @@ class Reason(StrEnum):
     # Accepted
     SPEC_ACCEPTED = "SpecAccepted"
     SPEC_INVALID = "SpecInvalid"
+    NO_RUNTIME = "NoRuntime"
     # Running
     PODS_STARTING = "PodsStarting"
     ROLES_READY = "RolesReady"
@@ -55,6 +56,7 @@ class Reason(StrEnum):
 MEANINGS: dict[Reason, str] = {
     Reason.SPEC_ACCEPTED: "The specification is valid.",
     Reason.SPEC_INVALID: "The specification is not valid; the message names the first fault.",
+    Reason.NO_RUNTIME: "The ClusterRLHFRuntime of runtimeRef is not there, or not valid.",
     Reason.PODS_STARTING: "Pods are placed, started or restarted; the message counts them.",
     Reason.ROLES_READY: "The planner, all learner ranks and one pod of each other role are ready.",
     Reason.WAITING_FOR_QUOTA: "Pods wait to be admitted by their queue.",

@@ -19,7 +19,7 @@ from ebbtide_operator.core.look import Look, Observed
 from ebbtide_operator.core.plan import Actions, Deletion, Note, Patch, Plan, end
 from ebbtide_operator.core.pods import PLANNER, STOP_GRACE, Cast
 from ebbtide_operator.core.reasons import Reason
-from ebbtide_operator.core.site import Site
+from ebbtide_operator.core.site import Site, overridden
 from ebbtide_operator.core.status import Own, PoolStatus, own_patch, read_own, read_pool
 
 JOB_FINALIZER = "rlhf.ebbtide.dev/operator"
@@ -43,8 +43,11 @@ def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
     own = read_own(job)
     spec = parse(job)
     if isinstance(spec, str):
-        return _refuse(kept, job, own, spec, now)
-    look = Look(Cast(job, spec, site), seen.pool, seen.pods, now, seen.interrupted, seen.refused)
+        return _refuse(kept, job, own, spec, now=now)
+    cast = _cast(job, spec, site, seen.runtime)
+    if isinstance(cast, str):
+        return _refuse(kept, job, own, cast, now=now, reason=Reason.NO_RUNTIME)
+    look = Look(cast, seen.pool, seen.pods, now, seen.interrupted, seen.refused)
     return _decide(kept, look, own)
 
 
@@ -64,10 +67,32 @@ def parse(job: Resource) -> RLHFJobSpec | str:
 # --- the three kinds of pass ----------------------------------------------------------------------
 
 
-def _refuse(kept: Plan, job: Resource, own: Own, why: str, now: float) -> Plan:
+def _cast(job: Resource, spec: RLHFJobSpec, site: Site, runtime: Resource | None) -> Cast | str:
+    """The job and how its pods are made, or what is wrong with the runtime that it names."""
+    if spec.runtime_ref is None or site.kubernetes is None:
+        return Cast(job, spec, site)
+    if runtime is None:
+        return f"there is no ClusterRLHFRuntime {spec.runtime_ref.name}"
+    try:
+        kubernetes = overridden(site.kubernetes, runtime.spec)
+    except msgspec.ValidationError as error:
+        return f"ClusterRLHFRuntime {spec.runtime_ref.name}: {error}"
+    there = msgspec.structs.replace(site, kubernetes=kubernetes)
+    return Cast(job, spec, there, runtime.spec)
+
+
+def _refuse(
+    kept: Plan,
+    job: Resource,
+    own: Own,
+    why: str,
+    *,
+    now: float,
+    reason: Reason = Reason.SPEC_INVALID,
+) -> Plan:
     """An invalid specification starts nothing; what runs already is left alone."""
     generation = job.metadata.generation
-    after = conditions.settle(own, conditions.invalid(why), generation=generation, now=now)
+    after = conditions.settle(own, conditions.invalid(why, reason), generation=generation, now=now)
     return msgspec.structs.replace(
         kept, status=own_patch(own, after), events=notes.between(own, after)
     )

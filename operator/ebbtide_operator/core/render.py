@@ -16,7 +16,7 @@ from ebbtide import labels
 from ebbtide.ports import Resource
 from ebbtide_operator.core.overlay import overlay
 from ebbtide_operator.core.pods import DECODE, LEARNER, POOL, PREFILL
-from ebbtide_operator.core.site import KubeSite, NodePool
+from ebbtide_operator.core.site import KubeSite, NodePool, overridden
 from ebbtide_operator.podspec import PodSpec
 
 _COMPUTING = (LEARNER, DECODE, PREFILL)
@@ -35,6 +35,10 @@ class Renderer:
     def __call__(self, pod: Resource) -> Mapping[str, Any]:
         """The API's spec of the Pod object."""
         spec = msgspec.convert(pod.spec, PodSpec)
+        if spec.runtime:
+            plain = msgspec.to_builtins(msgspec.structs.replace(spec, runtime={}))
+            there = Renderer(overridden(self._site, spec.runtime))
+            return there(msgspec.structs.replace(pod, spec=plain))
         role = pod.metadata.labels.get(labels.ROLE, "")
         pool = self._site.pools.get(pod.metadata.labels.get(POOL, ""), NodePool())
         made = {

@@ -54,6 +54,20 @@ class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     shm_mib: int = 1024
 
 
+def overridden(site: KubeSite, runtime: Mapping[str, Any]) -> KubeSite:
+    """The site as a ClusterRLHFRuntime says: its words, and by name its pools and roles.
+
+    Raises msgspec.ValidationError where the runtime is not one.
+    """
+    own = msgspec.to_builtins(site)
+    for name, value in runtime.items():
+        if isinstance(value, Mapping):
+            own[name] = {**own.get(name, {}), **value}
+        elif value:
+            own[name] = value
+    return msgspec.convert(own, KubeSite)
+
+
 class Site(msgspec.Struct, frozen=True):
     """`env`: variables of every pod; `role_env`, `secret_env`: more of them by role.
 

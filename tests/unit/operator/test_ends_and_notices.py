@@ -1,10 +1,14 @@
 """Restarts that are asked for, notices of interruption, and what is left of a job that ended."""
 
+from typing import Any
+
 import pytest
 
 from ebbtide.objects import Key
-from ebbtide.ports import Resource
+from ebbtide.ports import Meta, Resource
+from ebbtide.spec import API_VERSION
 from ebbtide.testing.jobs import a_job
+from ebbtide_operator.core.site import KubeSite, Site
 from tests.unit.operator.worlds import JOB, World, running
 
 NOTICE = {"disrupted": "PreemptionByScheduler"}
@@ -116,6 +120,36 @@ def test_pods_that_are_interrupted_again_and_again_do_not_spin() -> None:
         world.settle()
         world.run_pods()
     assert world.own.attempt < 10  # each waits longer than the one before
+
+
+# --- ClusterRLHFRuntime ---------------------------------------------------------------------------
+
+
+def a_runtime(**spec: Any) -> Resource:
+    return Resource(API_VERSION, "ClusterRLHFRuntime", Meta(name="r"), spec=spec)
+
+
+def test_a_job_waits_for_the_runtime_that_it_names() -> None:
+    site = Site(kubernetes=KubeSite(image="i"))
+    world = World(a_job(runtimeRef={"name": "r"}), site=site)
+    world.rest()
+    assert (world.pods(), world.reason("Accepted")) == ([], "NoRuntime")
+    world.runtime = a_runtime(pools={"default": {"resources": "all"}})
+    world.rest()
+    assert "resources" in world.own.conditions[0].message
+    world.runtime = a_runtime(image="theirs")
+    world.rest()
+    assert world.own.holds("Running")
+    assert world.pods("decode")[0].spec.runtime == {"image": "theirs"}
+
+
+def test_a_runtime_that_goes_takes_no_pod_with_it() -> None:
+    world = World(a_job(runtimeRef={"name": "r"}), site=Site(kubernetes=KubeSite(image="i")))
+    world.runtime = a_runtime()
+    world.rest()
+    before, world.runtime = world.alive(), None
+    world.rest()
+    assert world.alive() == before
 
 
 # --- what is left of it ---------------------------------------------------------------------------

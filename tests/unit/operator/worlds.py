@@ -31,6 +31,7 @@ class World:
         self.now = EPOCH
         self.site = site or Site()
         self.events: list[Note] = []
+        self.runtime: Resource | None = None
         self.interrupted: dict[str, str] = {}
         self.held: dict[str, float | None] = {}
         self.made: list[str] = []
@@ -81,7 +82,7 @@ class World:
 
     def plan(self) -> Plan:
         pods = tuple(self.pods())
-        seen = Observed(self.job, self.table.load(POOL), pods, self.interrupted)
+        seen = Observed(self.job, self.table.load(POOL), pods, self.interrupted, self.runtime)
         return reconcile(seen, self.now, site=self.site)
 
     def apply(self, plan: Plan, *, writes: int = 1_000_000) -> bool:
