@@ -82,7 +82,8 @@ def _words(where: str, words: Any) -> Iterator[str]:
 
 
 def _part(whole: Mapping[str, Any], name: str) -> Any:
-    return whole.get(name) or {}
+    found = whole.get(name)
+    return {} if found is None else found
 
 
 def _each(whole: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

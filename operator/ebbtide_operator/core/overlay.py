@@ -24,7 +24,7 @@ def overlay(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, An
     for name in _WORDS:
         if name in template:
             found.setdefault(name, template[name])
-    added = next(iter(template.get("containers", ())), {})
+    added: Mapping[str, Any] = next(iter(template.get("containers", ())), {})
     found["containers"] = [_container(one, added) for one in pod["containers"]]
     return found
 

@@ -148,6 +148,8 @@ class Operating(RuleBasedStateMachine):
             return
         world = self.world
         world.rest(limit=100, seconds=20.0)
+        world.now += 60.0  # a job that has ended may still expire
+        world.rest(limit=100, seconds=20.0)
         assert world.plan().idle
         if world.job is None:
             assert world.table.objects == {}

@@ -60,7 +60,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         env=[{"name": "A", "valueFrom": SECRET}]
     ),
     "spec.containers.main.env.EBBTIDE_SPEC": main(env=[{"name": "EBBTIDE_SPEC", "value": "x"}]),
-    "spec.containers.?.": {"containers": "main"},
+    "spec.containers.?:": {"containers": "main"},
 }
 
 
