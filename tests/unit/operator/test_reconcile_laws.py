@@ -1,5 +1,7 @@
 """Laws that hold for any order of users, faults and crashes of the operator itself."""
 
+from typing import Any
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,7 +24,7 @@ class Operating(RuleBasedStateMachine):
         on_suspend=st.booleans(), backoff=st.integers(0, 3), ttl=st.sampled_from([None, 0.0, 50.0])
     )
     def start(self, on_suspend: bool, backoff: int, ttl: float | None) -> None:
-        changes = {"backoffLimit": backoff, "ttlSecondsAfterFinished": ttl}
+        changes: dict[str, Any] = {"backoffLimit": backoff, "ttlSecondsAfterFinished": ttl}
         job = a_job(checkpoint={"onSuspend": on_suspend}, **changes)
         self.world = World(job, site=Site(restart_limit=5))
         self.ended, self.attempt = "", 0

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ebbtide import labels
 from ebbtide.objects import Key
 from ebbtide.ports import Resource
 from ebbtide.testing.jobs import a_job
@@ -17,6 +18,7 @@ from ebbtide_operator.core import conditions, endings, fleets, plan, render
 from ebbtide_operator.core import reconcile as deciding
 from ebbtide_operator.core.look import Look
 from ebbtide_operator.core.plan import Patch, Plan
+from ebbtide_operator.core.reasons import Reason
 from ebbtide_operator.core.render import Renderer
 from ebbtide_operator.core.site import KubeSite, NodePool, Site
 from ebbtide_operator.core.status import Own
@@ -249,7 +251,7 @@ def test_a_big_model_is_not_late_while_it_loads() -> None:
 
 
 def _runs(look: Look, own: Own) -> conditions.Fact:
-    return conditions.Fact("Running", holds=True, reason=deciding.Reason.ROLES_READY)
+    return conditions.Fact("Running", holds=True, reason=Reason.ROLES_READY)
 
 
 @symptom(16, conditions, "_running", _runs)
@@ -290,18 +292,33 @@ def test_a_job_that_was_admitted_and_does_not_start_says_so() -> None:
     assert "PodsPending" in {note.reason for note in world.events}
 
 
+def _cancel(world: World) -> None:
+    world.patch(JOB, {"metadata": {"annotations": {labels.CANCEL: "true"}}})
+
+
+def _give_up(world: World) -> None:
+    world.progress(outcome="failed")
+    world.kill("planner", code=1)
+
+
+def _refuse(world: World) -> None:
+    for _ in range(2):
+        world.kill("planner", code=2)
+        world.rest()
+
+
+def _wait(world: World) -> None:
+    world.now += 9e4
+
+
 PATHS: dict[str, tuple[Any, Callable[[World], Any]]] = {
-    "Cancelled": ({}, lambda w: w.patch(JOB, {"metadata": {"annotations": CANCELLED}})),
-    "TrainingFailed": ({}, lambda w: (w.progress(outcome="failed"), w.kill("planner", code=1))),
-    "RoleRefused": ({}, lambda w: [(w.kill("planner", code=2), w.rest()) for _ in range(2)]),
-    "BackoffLimitExceeded": ({"backoffLimit": 0}, lambda w: w.kill("learner", code=1)),
-    "StallDeadlineExceeded": ({}, lambda w: setattr(w, "now", w.now + 9e4)),
-    "ActiveDeadlineExceeded": (
-        {"deadlines": {"activeSeconds": 50.0}},
-        lambda w: setattr(w, "now", w.now + 60.0),
-    ),
+    "Cancelled": ({}, _cancel),
+    "TrainingFailed": ({}, _give_up),
+    "RoleRefused": ({}, _refuse),
+    "BackoffLimitExceeded": ({"backoffLimit": 0}, lambda world: world.kill("learner", code=1)),
+    "StallDeadlineExceeded": ({}, _wait),
+    "ActiveDeadlineExceeded": ({"deadlines": {"activeSeconds": 50.0}}, _wait),
 }
-CANCELLED = {"rlhf.ebbtide.dev/cancel": "true"}
 
 
 @symptom(20, conditions, "ending", lambda _: [])
