@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from ebbtide.dashboards import dashboards
-from ebbtide.generate.crds import decode_pool_crd, job_crd
+from ebbtide.generate.crds import decode_pool_crd, job_crd, runtime_crd
 from ebbtide.generate.metrics import metrics_page
 from ebbtide.generate.page import job_page
 from ebbtide.spec import RLHFJob
@@ -21,6 +21,7 @@ def generated() -> dict[str, str]:
         "docs/api/rlhfjob.schema.json": job_schema(),
         f"{_CRDS}/rlhfjobs.yaml": job_crd(),
         f"{_CRDS}/decodepools.yaml": decode_pool_crd(),
+        f"{_CRDS}/clusterrlhfruntimes.yaml": runtime_crd(),
     } | {f"deploy/dashboards/{name}": content for name, content in dashboards().items()}
 
 

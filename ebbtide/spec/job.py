@@ -17,8 +17,10 @@ from ebbtide.spec.roles import (
     PlannerSpec,
     PrefillSpec,
     PriceSpec,
+    RestartSpec,
     RewardSpec,
 )
+from ebbtide.spec.runtime import RuntimeRef
 from ebbtide.spec.training import (
     DatasetSpec,
     EvaluationSpec,
@@ -58,6 +60,23 @@ class RLHFJobSpec(Model):
     budget: BudgetSpec | None = Field(None, description="Limit on cost.")
     backoff_limit: int = Field(
         6, ge=0, le=1000, description="Restarts by failures of the job's own before it fails."
+    )
+    runtime_ref: RuntimeRef | None = Field(
+        None,
+        description="On Kubernetes: the ClusterRLHFRuntime that says how pods are made; unset: as the"
+        " operator was started with.",
+    )
+    restart: RestartSpec | None = Field(None, description="Start anew from the last checkpoint.")
+    deletion_policy: Literal["FreeGPUs", "KeepAll"] = Field(
+        "FreeGPUs",
+        description="What becomes of the pods of a job that has ended. FreeGPUs: all go at once."
+        " KeepAll: they stay as they are, to be looked at, and cost, until the job is deleted.",
+    )
+    ttl_seconds_after_finished: float | None = Field(
+        None,
+        ge=0,
+        le=365 * 86400,
+        description="The job object is deleted so long after the job ended; unset: never.",
     )
 
     @model_validator(mode="after")

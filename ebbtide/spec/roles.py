@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from ebbtide.spec.base import Model, Name, Seconds, Uri
+from ebbtide.spec.templates import fence
 
 
 class RoleSpec(Model):
     """What every role has."""
 
     pool: Name = Field("default", description="Node pool whose price applies.")
+    pod_template: dict[str, Any] | None = Field(
+        None,
+        description="On Kubernetes: what is added to the role's pods. metadata: labels, annotations."
+        " spec: nodeSelector, tolerations, affinity, topologySpreadConstraints, schedulerName,"
+        " runtimeClassName, volumes, and of the container main: env, resources, volumeMounts.",
+    )
+
+    @field_validator("pod_template")
+    @classmethod
+    def _fenced(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None and (fault := fence(value)):
+            raise ValueError(fault)
+        return value
 
 
 class LearnerSpec(RoleSpec):
@@ -305,6 +319,18 @@ class DeadlineSpec(Model):
     learn_seconds: Seconds = Field(3600.0, description="One update.")
     stall_seconds: Seconds = Field(3600.0, description="Without any progress: the job fails.")
     active_seconds: Seconds | None = Field(None, description="The whole job, suspended time not.")
+
+
+class RestartSpec(Model):
+    """A restart that a user asks for."""
+
+    id: str = Field(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="Any word. Another one than before frees every pod, as suspending does, and"
+        " starts the next attempt; the same one again does nothing.",
+    )
 
 
 class BudgetSpec(Model):
