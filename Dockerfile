@@ -6,7 +6,7 @@ ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 # --- the environment without torch ---------------------------------------------------------------
 FROM ${BASE_IMAGE} AS build
-ARG UV_VERSION=0.9.30
+ARG UV_VERSION=0.13.9
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=/opt/ebbtide \
     UV_NO_CACHE=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src

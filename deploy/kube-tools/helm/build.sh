@@ -23,8 +23,13 @@ fresh="$(mktemp "$cache/.helm-XXXXXX")"
 trap 'rm -f "$fresh"' EXIT
 export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-mod=readonly
 cd "$here"
-stamp=helm.sh/helm/v3/internal/version
-"${go[@]}" build -trimpath -ldflags "-s -w -X $stamp.version=v$version" -o "$fresh" helm.sh/helm/v3/cmd/helm >&2
+# What charts are rendered for where no cluster is asked: the version of the libraries.
+minor="$(awk '$1 == "k8s.io/client-go" {split($2, v, "."); print v[2]}' go.mod)"
+flags="-s -w -X helm.sh/helm/v3/internal/version.version=v$version"
+for place in chartutil lint/rules; do
+    flags+=" -X helm.sh/helm/v3/pkg/$place.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/$place.k8sVersionMinor=$minor"
+done
+"${go[@]}" build -trimpath -ldflags "$flags" -o "$fresh" helm.sh/helm/v3/cmd/helm >&2
 mv -T "$fresh" "$ready"
 trap - EXIT
 echo "$ready"

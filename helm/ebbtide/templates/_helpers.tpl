@@ -164,7 +164,7 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{- define "ebbtide.probe" -}}
-httpGet: {path: {{ .path }}, port: {{ .port }}}
+httpGet: {path: {{ .path | quote }}, port: {{ .port }}}
 periodSeconds: 5
 timeoutSeconds: 3
 failureThreshold: {{ .failures }}
