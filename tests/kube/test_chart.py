@@ -11,7 +11,7 @@ import pytest
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.errors import Refused
 from ebbtide_operator.farewell import FarewellSettings, leave
-from tests.worlds.chart import EVERYTHING, JOBS, PROFILES, SYSTEM, rendered
+from tests.worlds.chart import CHART, EVERYTHING, JOBS, PROFILES, STORE, SYSTEM, helm, rendered
 from tests.worlds.kube import Answer, ControlPlane, open_definition
 from tests.worlds.platform import Platform
 
@@ -110,6 +110,17 @@ def test_only_operator_gateway_and_uninstalling_have_a_token() -> None:
         if pod["spec"]["automountServiceAccountToken"]
     }
     assert holding == {"operator", "gateway", "uninstall"}
+
+
+def test_the_notes_name_what_is_off(plane: ControlPlane) -> None:
+    loose = (STORE, "gateway.auth.mode=none", "gateway.insecure=true", "crds.install=false")
+    words = ["install", "notes", str(CHART), "--dry-run=server", "--namespace", "default"]
+    words += [word for setting in loose for word in ("--set", setting)]
+    words += ["--set", "networkPolicy.enabled=false,rbac.create=false,jobs.createNamespace=false"]
+    done = helm(*words, kubeconfig=str(plane.kubeconfig()))
+    notes = done.stdout.partition("NOTES:")[2]
+    for warning in ("! AUTHENTICATION", "! NETWORK POLICIES", "! RIGHTS", "- monitoring.rules"):
+        assert warning in notes, done.stderr
 
 
 async def test_uninstalling_is_refused_while_there_are_jobs(scene: Platform) -> None:

@@ -73,9 +73,9 @@ def program() -> str:
     return done.stdout.strip()
 
 
-def helm(*words: str) -> subprocess.CompletedProcess[str]:
+def helm(*words: str, kubeconfig: str = "/dev/null") -> subprocess.CompletedProcess[str]:
     """What helm says; it reads no configuration of this machine's."""
-    env = {"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "KUBECONFIG": "/dev/null"}
+    env = {"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "KUBECONFIG": kubeconfig}
     return subprocess.run([program(), *words], capture_output=True, text=True, env=env, check=False)
 
 
