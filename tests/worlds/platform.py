@@ -208,13 +208,12 @@ def _rights_hold(plane: ControlPlane, namespace: str) -> bool:
 
 
 def rights(namespace: str) -> Iterator[dict[str, Any]]:
-    """Accounts, roles and policies of the chart, with `namespace` for that of the jobs."""
-    kinds = ("ServiceAccount", "ValidatingAdmission", "Role", "ClusterRole")
-    for one in chart.rendered("rbac.scope=cluster"):
-        if one["kind"].startswith(kinds):
-            place = one["metadata"].get("namespace")
-            meta = {"namespace": namespace} if place == chart.JOBS else {}
-            yield {**one, "metadata": one["metadata"] | meta}
+    """Accounts, roles and policies of the chart: `namespace` has the jobs, and here the lease too."""
+    for one in chart.rendered():
+        if one["kind"].startswith(("ServiceAccount", "ValidatingAdmission", "ClusterRole")):
+            yield one
+        elif one["kind"].startswith("Role"):
+            yield {**one, "metadata": one["metadata"] | {"namespace": namespace}}
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from ebbtide import logs
 from ebbtide.adapters.daemon import free_port
@@ -50,15 +51,16 @@ class Server:
         routes = ",".join(f"nats://route:r1@127.0.0.1:{peer.route}" for peer in peers)
         more = [f"--routes={routes}"] if len(peers) > 1 else []
         passwords = {f"NATS_{role.upper()}": f'"1e5{role}"' for role in ROLES}
-        self._process = await asyncio.create_subprocess_exec(
-            str(_nats_binary()),
-            f"--config={self.folder}/nats.conf",
-            f"--name={self.name}",
-            "--addr=127.0.0.1",
-            *more,
-            env=os.environ | passwords | {"NATS_ROUTE_QUOTED": '"r1"'},
-            stderr=(self.folder / "log").open("wb"),
-        )
+        with (self.folder / "log").open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                str(_nats_binary()),
+                f"--config={self.folder}/nats.conf",
+                f"--name={self.name}",
+                "--addr=127.0.0.1",
+                *more,
+                env=os.environ | passwords | {"NATS_ROUTE_QUOTED": '"r1"'},
+                stderr=log,
+            )
 
     async def healthy(self) -> None:
         async with httpx.AsyncClient(trust_env=False) as http, asyncio.timeout(60):
@@ -91,7 +93,9 @@ async def broker(folder: Path, count: int) -> AsyncIterator[list[Server]]:
         yield servers
 
 
-def as_role(servers: list[Server], role: str, *, manage: bool = False) -> object:
+def as_role(
+    servers: list[Server], role: str, *, manage: bool = False
+) -> AbstractAsyncContextManager[NatsBus]:
     urls = ",".join(f"nats://127.0.0.1:{server.port}" for server in servers)
     return open_bus(
         urls, user=role, password=f"1e5{role}", manage=manage, replicas=len(servers), log=LOG
@@ -146,9 +150,9 @@ async def test_helm_test_names_the_part_that_does_not_answer(servers: EmbeddedSe
         gateway_url=f"http://127.0.0.1:{free_port()}",
         nats_url=servers.nats_url,
         nats_user="planner",
-        nats_password=servers.credentials.nats["planner"],
+        nats_password=SecretStr(servers.credentials.nats["planner"]),
         valkey_url=servers.valkey_url,
-        valkey_password=servers.credentials.valkey,
+        valkey_password=SecretStr(servers.credentials.valkey),
     )
     found = await look(settings, LOG)
     assert found["broker"] == found["hot store"] == ""
