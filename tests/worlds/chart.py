@@ -94,13 +94,15 @@ def rendered(*settings: str, profile: str = "") -> list[dict[str, Any]]:
     """The objects, or AssertionError with what helm complains of."""
     done = template(*settings, profile=profile)
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    documents = yaml.load_all(done.stdout, yaml.CSafeLoader)
+    return [one for one in documents if one]
 
 
+@cache
 def text(*settings: str, profile: str = "") -> str:
     """The same for people: sorted, without what is random or has a source of its own."""
-    parts = [yaml.safe_dump(_plain(one), width=110) for one in rendered(*settings, profile=profile)]
-    return "---\n".join(sorted(parts, key=_place))
+    objects = sorted(rendered(*settings, profile=profile), key=_place)
+    return yaml.dump_all(map(_plain, objects), Dumper=yaml.CSafeDumper, width=110)
 
 
 def _plain(one: dict[str, Any]) -> dict[str, Any]:
@@ -113,10 +115,9 @@ def _plain(one: dict[str, Any]) -> dict[str, Any]:
     return one
 
 
-def _place(part: str) -> str:
-    one = yaml.safe_load(part)
+def _place(one: dict[str, Any]) -> tuple[str, str, str]:
     meta = one["metadata"]
-    return f"{one['kind']} {meta.get('namespace', '')} {meta['name']}"
+    return one["kind"], meta.get("namespace", ""), meta["name"]
 
 
 def changes(name: str) -> str:
