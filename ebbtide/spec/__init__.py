@@ -34,6 +34,7 @@ from ebbtide.spec.base import (
     Seconds,
     Uri,
 )
+from ebbtide.spec.components import CodeReward, Component, FunctionReward, RuleReward
 from ebbtide.spec.job import (
     Condition,
     DecodePoolSpec,
@@ -45,11 +46,9 @@ from ebbtide.spec.job import (
 from ebbtide.spec.roles import (
     BudgetSpec,
     CheckpointSpec,
-    Component,
     DeadlineSpec,
     DecodeSpec,
     EmulationSpec,
-    FunctionReward,
     Lambda,
     LearnerSpec,
     PlannerSpec,
@@ -57,7 +56,6 @@ from ebbtide.spec.roles import (
     PriceSpec,
     RewardSpec,
     RoleSpec,
-    RuleReward,
     ValueOfTime,
 )
 from ebbtide.spec.training import (
@@ -77,6 +75,7 @@ __all__ = [
     "BudgetSpec",
     "CheckpointSpec",
     "CispoSpec",
+    "CodeReward",
     "Component",
     "Condition",
     "CriticSpec",

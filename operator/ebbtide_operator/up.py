@@ -178,7 +178,7 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
         },
-        role_env={role: {"EBBTIDE_NATS_USER": role} for role in ROLES},
+        role_env={role: {"EBBTIDE_NATS_USER": role} | _given(role, os.environ) for role in ROLES},
         secret_env={
             role: {"EBBTIDE_NATS_PASSWORD": f"nats-{role}", "EBBTIDE_VALKEY_PASSWORD": "valkey"}
             for role in ROLES
@@ -186,6 +186,12 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
         rendezvous=f"file://{state}/run/{{uid}}-{{attempt}}.rendezvous",
         audit=f"{state}/audit/{{pod}}.jsonl",
     )
+
+
+def _given(role: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The administrator's settings of a role: EBBTIDE_REWARD_SANDBOX is EBBTIDE_SANDBOX there."""
+    own = f"EBBTIDE_{role.upper()}_"
+    return {f"EBBTIDE_{k.removeprefix(own)}": v for k, v in environ.items() if k.startswith(own)}
 
 
 def _write_secrets(state: Path, servers: EmbeddedServers) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from ebbtide.settings import RoleSettings
@@ -16,5 +18,7 @@ class RewardSettings(RoleSettings):
     """Memory that judging may add to what a worker's libraries take."""
     worker_start_seconds: float = Field(default=120.0, gt=0)
     """Longest start of a worker: some verifiers take seconds to import."""
+    sandbox: Literal["required", "if-possible"] = "required"
+    """Whether programs of answers (type code) may run where they cannot be isolated."""
     breaker_rest_seconds: float = Field(default=5.0, gt=0)
     """First pause after too many errors in a row; doubles up to 16 times with failed trials."""

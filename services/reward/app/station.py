@@ -138,6 +138,7 @@ def _pool(settings: RewardSettings, reward: RewardSpec, process: Process) -> Poo
         reward=reward.model_dump_json().encode(),
         memory_bytes=settings.worker_memory_mib << 20,
         cpu_seconds=reward.timeout_seconds,
+        sandbox=settings.sandbox,
     )
     limits = PoolSettings(
         workers=reward.workers,

@@ -15,11 +15,13 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     """First frame to a worker. `reward` is the job's RewardSpec as JSON.
 
     `memory_bytes` may be added to what the libraries take; `cpu_seconds` per answer and processor.
+    `sandbox`: required, or if-possible, where programs of answers may run without isolation.
     """
 
     reward: bytes
     memory_bytes: int
     cpu_seconds: float
+    sandbox: str = "required"
 
 
 class Batch(msgspec.Struct, frozen=True, tag="batch"):

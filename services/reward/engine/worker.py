@@ -22,7 +22,9 @@ from ebbtide.errors import Refused
 from ebbtide.rewards.outcomes import Answer, Judged, Outcome, Scorer
 from ebbtide.rewards.scorers import judge, scorer
 from ebbtide.rewards.versions import versions
-from ebbtide.spec import RewardSpec
+from ebbtide.sandbox.cell import Cell, interpreter
+from ebbtide.sandbox.proof import isolated
+from ebbtide.spec import CodeReward, RewardSpec
 from services.reward.engine import guard
 from services.reward.engine.frames import (
     LENGTH,
@@ -52,14 +54,27 @@ def _work() -> int:
     assert isinstance(setup, Setup)
     try:
         spec = RewardSpec.model_validate_json(setup.reward)
-        scorers = tuple(scorer(component) for component in spec.components)
+        cell = _cell(spec, setup.sandbox)
+        scorers = tuple(scorer(component, cell=cell) for component in spec.components)
     except (Refused, ImportError) as error:
         _write(out, Unfit(str(error)))
         return 1
     _limit_memory(setup.memory_bytes)
-    _write(out, Ready(versions(spec.components)))
+    _write(out, Ready(versions(spec.components, cell=cell)))
     _serve(sys.stdin.buffer, out, scorers, setup.cpu_seconds)
     return 0
+
+
+def _cell(spec: RewardSpec, sandbox: str) -> Cell | None:
+    """Where programs run, if the job has any; raises Refused where it must isolate and cannot."""
+    if not any(isinstance(component, CodeReward) for component in spec.components):
+        return None
+    try:
+        return isolated()
+    except Refused:
+        if sandbox == "required":
+            raise
+        return Cell(interpreter())
 
 
 def _serve(
