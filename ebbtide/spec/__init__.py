@@ -34,7 +34,15 @@ from ebbtide.spec.base import (
     Seconds,
     Uri,
 )
-from ebbtide.spec.components import CodeReward, Component, FunctionReward, RuleReward
+from ebbtide.spec.components import (
+    CodeReward,
+    Component,
+    FunctionReward,
+    HttpReward,
+    JudgeReward,
+    RemoteReward,
+    RuleReward,
+)
 from ebbtide.spec.job import (
     Condition,
     DecodePoolSpec,
@@ -91,6 +99,8 @@ __all__ = [
     "GROUP",
     "GrpoSpec",
     "GspoSpec",
+    "HttpReward",
+    "JudgeReward",
     "KlSpec",
     "Lambda",
     "LearnerSpec",
@@ -112,6 +122,7 @@ __all__ = [
     "ReasoningGymSource",
     "ReinforceSpec",
     "RelativeLength",
+    "RemoteReward",
     "RewardKlSpec",
     "RewardSpec",
     "RlooSpec",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.spec.base import Model, Name
+from ebbtide.spec.base import Model, Name, Uri
 
 
 class RuleReward(Model):
@@ -92,7 +93,79 @@ class CodeReward(Model):
         return _with_group(value)
 
 
-Component = Annotated[RuleReward | FunctionReward | CodeReward, Field(discriminator="type")]
+class RemoteReward(Model):
+    """What scorers that answer over HTTP share."""
+
+    type: str = Field(description="Scorer.")
+    name: Name = Field(description="Name of the component in metrics and samples.")
+    weight: float = Field(1.0, ge=-1000, le=1000, description="Factor in the total.")
+    uri: Uri = Field(description="Address, http or https, without credentials.")
+    key: Name | None = Field(
+        None, description="Name of the administrator's key for that address; unset: none is sent."
+    )
+    timeout_seconds: float = Field(
+        60.0, gt=0, le=3600, description="Deadline of one answer, tries and pauses included."
+    )
+    tries: int = Field(4, ge=1, le=100, description="Tries while the server is away or busy.")
+
+    @field_validator("uri")
+    @classmethod
+    def _web(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("uri must be an address that begins with http:// or https://")
+        if "@" in parts.netloc:
+            raise ValueError("uri must hold no credentials: name a key of the administrator")
+        return value
+
+
+class HttpReward(RemoteReward):
+    """A server's score: POST {prompt, response, reference, task}, answered by {score}."""
+
+    type: Literal["http"] = Field(description="Scorer over HTTP.")
+
+
+class JudgeReward(RemoteReward):
+    """A language model's score, by an OpenAI-compatible address."""
+
+    type: Literal["llm-judge"] = Field(description="Language model as judge.")
+    uri: Uri = Field(description="Base address, such as https://host/v1, without credentials.")
+    model: str = Field(min_length=1, max_length=256, description="Model, by the server's name.")
+    template: str = Field(
+        min_length=1,
+        max_length=65536,
+        description="Message; {prompt}, {response} and {reference} (answerField) are replaced.",
+    )
+    answer_field: str = Field(
+        "answer", max_length=64, description="Field of the row that holds the reference."
+    )
+    pattern: str = Field(
+        r"(?im)^[ \t]*score:[ \t]*(-?\d+(?:\.\d+)?)[ \t]*$",
+        max_length=1024,
+        description="Expression that must match the judge's text exactly once; group 1: the score.",
+    )
+    low: float = Field(0.0, description="Lowest score, worth 0.")
+    high: float = Field(10.0, description="Highest score, worth 1; others in proportion.")
+    max_tokens: int = Field(1024, ge=1, le=1_000_000, description="Longest text of the judge.")
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        return _with_group(value) or value
+
+    @model_validator(mode="after")
+    def _usable(self) -> JudgeReward:
+        if self.low >= self.high:
+            raise ValueError("low must be below high: they are the judge's scale")
+        if "{response}" not in self.template:
+            raise ValueError("template needs {response}: the judge must see the answer")
+        return self
+
+
+Component = Annotated[
+    RuleReward | FunctionReward | CodeReward | HttpReward | JudgeReward,
+    Field(discriminator="type"),
+]
 
 
 def _expression(value: str | None) -> str | None:
@@ -105,5 +178,7 @@ def _expression(value: str | None) -> str | None:
 
 def _with_group(value: str | None) -> str | None:
     if value and re.compile(_expression(value) or "").groups < 1:
-        raise ValueError("extract needs a group: put (parentheses) around the answer")
+        raise ValueError(
+            "the expression needs a group: put (parentheses) around what it is to find"
+        )
     return value

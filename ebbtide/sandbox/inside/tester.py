@@ -99,8 +99,8 @@ def _limit(limits: dict[str, Any], *, alone: bool) -> None:
         wanted[resource.RLIMIT_NPROC] = limits["processes"] + 2
     for kind, most in wanted.items():
         hard = resource.getrlimit(kind)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, most))
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (bound, bound))
 
 
 class Functions:
