@@ -10,6 +10,7 @@ from ebbtide.spec.algorithms import (
     CispoSpec,
     CriticSpec,
     DapoSpec,
+    DpoSpec,
     GrpoSpec,
     GspoSpec,
     KlSpec,
@@ -24,6 +25,7 @@ from ebbtide.spec.algorithms import (
     RlooSpec,
     SftSpec,
     SoftOverlong,
+    SupervisedSpec,
 )
 from ebbtide.spec.base import (
     API_VERSION,
@@ -92,6 +94,7 @@ __all__ = [
     "DeadlineSpec",
     "DecodePoolSpec",
     "DecodeSpec",
+    "DpoSpec",
     "EmulationSpec",
     "EvaluationSpec",
     "FileSource",
@@ -134,6 +137,7 @@ __all__ = [
     "SoftOverlong",
     "Source",
     "Status",
+    "SupervisedSpec",
     "TrainingSpec",
     "Uri",
     "ValueOfTime",

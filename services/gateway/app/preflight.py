@@ -17,7 +17,15 @@ from ebbtide.data import jsonl
 from ebbtide.data.patterns import matching
 from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
-from ebbtide.spec import FileSource, FunctionReward, ModelSpec, ReasoningGymSource, RLHFJob
+from ebbtide.spec import (
+    DpoSpec,
+    FileSource,
+    FunctionReward,
+    ModelSpec,
+    ReasoningGymSource,
+    RLHFJob,
+    SftSpec,
+)
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
 from services.gateway.app.words import template_fault, unknown
@@ -99,9 +107,10 @@ def _data(job: RLHFJob) -> Iterator[Fault]:
     for name in ("train", "eval"):
         source = getattr(job.spec.dataset, name)
         if isinstance(source, FileSource):
-            imitates = job.spec.algorithm.type == "sft" and name == "train"
             pointer = f"/spec/dataset/{name}"
-            yield from _looked(f"{pointer}/uri", _files(source, pointer, imitates=imitates))
+            yield from _looked(
+                f"{pointer}/uri", _files(source, pointer, fields=_fields(job, source, name))
+            )
 
 
 def _profile(job: RLHFJob) -> Iterator[Fault]:
@@ -116,7 +125,18 @@ def _one_file(uri: str, pointer: str) -> Iterator[Fault]:
         yield Fault(pointer, f"there is no file {path}")
 
 
-def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Fault]:
+def _fields(job: RLHFJob, source: FileSource, name: str) -> list[str]:
+    """Fields that rows of this part must have."""
+    match job.spec.algorithm if name == "train" else None:
+        case SftSpec():
+            return [source.prompt_field, source.completion_field]
+        case DpoSpec():
+            return [source.prompt_field, source.chosen_field, source.rejected_field]
+        case _:
+            return [source.prompt_field]
+
+
+def _files(source: FileSource, pointer: str, *, fields: list[str]) -> Iterator[Fault]:
     path = _path(source.uri)
     if source.type == "hf":
         if not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
@@ -131,7 +151,6 @@ def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Faul
     elif source.type == "parquet":
         yield from _parquet(found, pointer)
     else:
-        fields = [source.prompt_field, *([source.completion_field] if imitates else [])]
         yield from _jsonl(found, pointer, fields)
 
 
