@@ -33,6 +33,11 @@ from tests.unit.learner.test_rank import policy_of
 BETA, SMOOTHING = 0.3, 0.2
 
 
+@pytest.fixture
+def blobs(tmp_path: Path) -> FakeBlobs:
+    return FakeBlobs(folder=tmp_path / "local")
+
+
 def pairs(n: int = 5) -> list[Sample]:
     rng = np.random.default_rng(0)
     rows = [
