@@ -27,7 +27,7 @@ from ebbtide.rewards.outcomes import (
 from ebbtide.rewards.rules import rule
 from ebbtide.sandbox.cell import Cell
 from ebbtide.sandbox.proof import isolated
-from ebbtide.spec import CodeReward, Component, FunctionReward
+from ebbtide.spec import CodeReward, Component, FunctionReward, RuleReward
 
 _DETAIL = 300
 
@@ -42,8 +42,11 @@ def scorer(component: Component, *, cell: Cell | None = None) -> Scorer:
             return _guarded(_function(component))
         case CodeReward():
             return _guarded(code(component, cell or isolated()))
-        case _:
+        case RuleReward():
             return _guarded(rule(component))
+        case _:
+            detail = f"{component.type} is no scorer of this process: the reward service has it"
+            raise Refused(detail, field="/spec/reward/components")
 
 
 def judge(scorers: tuple[Scorer, ...], answer: Answer) -> tuple[Outcome, ...]:

@@ -42,6 +42,7 @@ from ebbtide.spec.components import (
     FunctionReward,
     HttpReward,
     JudgeReward,
+    ModelReward,
     RemoteReward,
     RuleReward,
 )
@@ -111,6 +112,7 @@ __all__ = [
     "LinearLength",
     "MismatchSpec",
     "Model",
+    "ModelReward",
     "ModelSpec",
     "NAME_PATTERN",
     "Name",

@@ -162,8 +162,26 @@ class JudgeReward(RemoteReward):
         return self
 
 
+class ModelReward(Model):
+    """A reward model: the one output of a sequence-classification model."""
+
+    type: Literal["model"] = Field(description="Reward model.")
+    name: Name = Field(description="Name of the component in metrics and samples.")
+    weight: float = Field(1.0, ge=-1000, le=1000, description="Factor in the total.")
+    uri: Uri = Field(description="Folder in Hugging Face format, with tokenizer.json.")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where it computes.")
+    threads: int = Field(1, ge=1, le=256, description="CPU threads.")
+    max_tokens: int = Field(
+        4096, ge=1, le=1_000_000, description="Prompt and answer; longer ones are invalid."
+    )
+    batch_tokens: int = Field(
+        16384, ge=1, le=100_000_000, description="Tokens of one pass, padding included."
+    )
+    timeout_seconds: float = Field(300.0, gt=0, le=3600, description="Hard limit of one batch.")
+
+
 Component = Annotated[
-    RuleReward | FunctionReward | CodeReward | HttpReward | JudgeReward,
+    RuleReward | FunctionReward | CodeReward | HttpReward | JudgeReward | ModelReward,
     Field(discriminator="type"),
 ]
 

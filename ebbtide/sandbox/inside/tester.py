@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _NOT_DUMPABLE = 4  # PR_SET_DUMPABLE
 _LOOK_SECONDS = 0.02
@@ -89,7 +89,6 @@ def _resident(pid: int) -> int:
 def _limit(limits: dict[str, Any], *, alone: bool) -> None:
     """Bind the process that will be the program."""
     wanted = {
-        resource.RLIMIT_CPU: limits["cpu_seconds"],
         resource.RLIMIT_AS: limits["memory_bytes"],
         resource.RLIMIT_FSIZE: limits["file_bytes"],
         resource.RLIMIT_NOFILE: 64,
@@ -101,6 +100,8 @@ def _limit(limits: dict[str, Any], *, alone: bool) -> None:
         hard = resource.getrlimit(kind)[1]
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (bound, bound))
+    seconds = limits["cpu_seconds"]
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))  # SIGXCPU, then SIGKILL
 
 
 class Functions:
@@ -112,12 +113,12 @@ class Functions:
         self._most = most
         self._heard = b""
         script = str(_HERE / "candidate.py")
-        process = spawn(
+        self._process = spawn(
             [script, str(calls), str(answers)], pass_fds=(calls, answers), stdin=subprocess.DEVNULL
         )
         os.close(calls)
         os.close(answers)
-        watch.program = process.pid
+        watch.program = self._process.pid
         self._say(program)
         self.names = [str(name) for name in self._hear()["ready"]]
 
@@ -145,13 +146,18 @@ class Functions:
         while b"\n" not in self._heard:
             more = os.read(self._answers, 65536)
             if not more:
-                raise EOFError("the program ended")
+                self._explain()
             self._heard += more
             if len(self._heard) > self._most:
                 raise Fault("output")
         line, _, self._heard = self._heard.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
         return found
+
+    def _explain(self) -> NoReturn:
+        if self._process.wait() == -signal.SIGXCPU:
+            raise Fault("timeout")
+        raise EOFError("the program ended")
 
 
 def _exception(name: str) -> type[Exception]:

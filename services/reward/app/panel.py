@@ -1,38 +1,51 @@
-"""Has each component judged where it belongs: in the workers, or by a server."""
+"""Has each component judged where it belongs: in the workers, by a server, by a reward model."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
-from ebbtide.rewards.outcomes import Answer, Judged, Outcome
-from ebbtide.spec import Component, RemoteReward, RewardSpec
-from services.reward.core import Verdict
+from ebbtide.rewards.outcomes import Answer, Broken, Judged, Outcome
+from ebbtide.spec import Component, ModelReward, RemoteReward, RewardSpec
+from services.reward.core import NoWorker, Verdict
 from services.reward.engine.pool import Pool
 
 Ask = Callable[[Answer], Awaitable[Outcome]]
 
 
 class Panel:
-    """`pool` judges the components that no `servers` (by name) does; None: there are none."""
+    """Each of `models` and `servers` judges the component of its name, `pool` all the others.
+
+    Without a pool there are no others.
+    """
 
     def __init__(
-        self, components: Sequence[Component], *, pool: Pool | None, servers: Mapping[str, Ask]
+        self,
+        components: Sequence[Component],
+        *,
+        pool: Pool | None,
+        servers: Mapping[str, Ask],
+        models: Mapping[str, Pool] | None = None,
     ) -> None:
         self._components = components
         self._pool = pool
-        self._servers = servers
+        self._models = dict(models or {})
+        scorers = {name: partial(_by_model, pool) for name, pool in self._models.items()}
+        self._servers: dict[str, Ask] = {**servers, **scorers}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Mapping[str, str]]:
         """Start the workers; gives the versions of what judges. Raises what `Pool.running` does."""
-        if self._pool is None:
-            yield {}
-            return
-        async with self._pool.running() as versions:
-            yield versions
+        async with AsyncExitStack() as stack:
+            for pool in self._models.values():
+                await stack.enter_async_context(pool.running())
+            if self._pool is None:
+                yield {}
+            else:
+                yield await stack.enter_async_context(self._pool.running())
 
     async def score(self, answer: Answer) -> Verdict:
         """One outcome per component, in the job's order; the workers' ending goes before it."""
@@ -54,8 +67,22 @@ class Panel:
 
 def local_part(reward: RewardSpec) -> RewardSpec | None:
     """The same with the components that workers judge alone; None if there are none."""
-    own = tuple(c for c in reward.components if not isinstance(c, RemoteReward))
+    elsewhere = (RemoteReward, ModelReward)
+    own = tuple(c for c in reward.components if not isinstance(c, elsewhere))
     return reward.model_copy(update={"components": own}) if own else None
+
+
+async def _by_model(pool: Pool, answer: Answer) -> Outcome:
+    """A model's worker that dies or hangs is infrastructure: no answer can do that to it."""
+    match await pool.score(answer):
+        case Judged(outcomes):
+            return outcomes[0]
+        case NoWorker(why):
+            return Broken("NoWorker", why)
+        case ended:
+            return Broken(
+                "ModelWorker", f"the reward model's worker {type(ended).__name__.lower()}"
+            )
 
 
 async def _timed(ask: Ask, answer: Answer) -> tuple[Outcome, float]:

@@ -11,7 +11,7 @@ from ebbtide import streams
 from ebbtide.errors import Refused
 from ebbtide.ports import Blobs, Bus, Clock
 from ebbtide.runtime import Process
-from ebbtide.spec import RemoteReward, RewardSpec, RLHFJobSpec
+from ebbtide.spec import ModelReward, RemoteReward, RewardSpec, RLHFJobSpec
 from ebbtide.wire import RewardBeat, encode
 from services.reward import core
 from services.reward.app.intake import Intake
@@ -23,10 +23,13 @@ from services.reward.app.scoring import Scoring
 from services.reward.engine.doors import networks
 from services.reward.engine.frames import Setup
 from services.reward.engine.pool import Pool, PoolSettings
+from services.reward.engine.process import MODEL_WORKER
 from services.reward.engine.remote import Remote, connected, keys_of
 from services.reward.settings import RewardSettings
 
 _BEAT_SECONDS = 1.0
+_LOAD_SECONDS = 600.0
+"""A reward model may have many gigabytes to read."""
 _DRAIN_SHARE = 0.6
 """Of the grace period; the rest is for handing back and ending workers."""
 
@@ -151,9 +154,29 @@ async def _panel(
             for component in reward.components
             if isinstance(component, RemoteReward)
         }
-        panel = Panel(reward.components, pool=pool, servers=servers)
+        models = {
+            component.name: _model_pool(settings, reward, component, process)
+            for component in reward.components
+            if isinstance(component, ModelReward)
+        }
+        panel = Panel(reward.components, pool=pool, servers=servers, models=models)
         async with panel.running() as versions:
             yield panel, versions
+
+
+def _model_pool(
+    settings: RewardSettings, reward: RewardSpec, component: ModelReward, process: Process
+) -> Pool:
+    """One worker that holds the component's model, and reads many answers at a time."""
+    alone = reward.model_copy(update={"components": (component,)})
+    setup = Setup(reward=alone.model_dump_json().encode(), memory_bytes=0, cpu_seconds=0)
+    limits = PoolSettings(
+        workers=1,
+        limit_seconds=component.timeout_seconds,
+        start_seconds=max(settings.worker_start_seconds, _LOAD_SECONDS),
+        module=MODEL_WORKER,
+    )
+    return Pool(setup=setup, settings=limits, log=process.log)
 
 
 def _pool(settings: RewardSettings, reward: RewardSpec, process: Process) -> Pool:
