@@ -152,9 +152,7 @@ def _retry_after(response: httpx.Response) -> float:
 
 def _pause(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    wait = tenacity.wait_exponential_jitter(
-        initial=_FIRST_PAUSE, max=_LONGEST_PAUSE, jitter=_FIRST_PAUSE
-    )
+    wait = tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE)
     return max(wait(state), error.pause if isinstance(error, _Again) else 0.0)
 
 
