@@ -7,6 +7,7 @@ only what stands before, and an encoder gets a mask.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -85,6 +86,18 @@ class RewardModel:
         last = hidden[torch.arange(len(rows)), lengths - 1]
         scores: torch.Tensor = head(last)[:, 0]
         return scores
+
+
+def identity(folder: Path) -> str:
+    """SHA-256 over names and contents of what makes the scores: weights, configuration, tokenizer."""
+    whole = hashlib.sha256()
+    for pattern in ("*.safetensors", "config.json", "tokenizer.json"):
+        for path in sorted(folder.glob(pattern)):
+            with path.open("rb") as file:
+                whole.update(
+                    f"{path.name}:{hashlib.file_digest(file, 'sha256').hexdigest()};".encode()
+                )
+    return whole.hexdigest()
 
 
 def batches(lengths: Sequence[int], limit: int) -> list[list[int]]:

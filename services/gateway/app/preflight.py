@@ -21,6 +21,7 @@ from ebbtide.spec import (
     DpoSpec,
     FileSource,
     FunctionReward,
+    ModelReward,
     ModelSpec,
     ReasoningGymSource,
     RLHFJob,
@@ -47,7 +48,7 @@ def look(job: RLHFJob, *, paths: bool) -> Findings:
     """Findings of `job`; `paths` is off where this process does not see the learner's files."""
     faults = [*_rewards(job), *_tasks(job), *_template(job)]
     if paths:
-        faults += [*_model(job), *_data(job), *_profile(job)]
+        faults += [*_model(job), *_data(job), *_profile(job), *_judges(job)]
     return Findings(tuple(faults), tuple(_warnings(job, paths=paths)))
 
 
@@ -199,6 +200,22 @@ def _rewards(job: RLHFJob) -> Iterator[Fault]:
     for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
         if isinstance(part, FunctionReward) and (why := unresolved(part.entry_point)):
             yield Fault(f"/spec/reward/components/{number}/entryPoint", why)
+
+
+def _judges(job: RLHFJob) -> Iterator[Fault]:
+    """Folders of reward models."""
+    for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
+        if isinstance(part, ModelReward):
+            pointer = f"/spec/reward/components/{number}/uri"
+            yield from _looked(pointer, _judge_folder(part.uri, pointer))
+
+
+def _judge_folder(uri: str, pointer: str) -> Iterator[Fault]:
+    folder = _path(uri)
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            yield Fault(pointer, f"{folder} has no {name}: it is no folder of a reward model")
+            return
 
 
 def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:

@@ -40,12 +40,11 @@ class Panel:
     async def running(self) -> AsyncIterator[Mapping[str, str]]:
         """Start the workers; gives the versions of what judges. Raises what `Pool.running` does."""
         async with AsyncExitStack() as stack:
-            for pool in self._models.values():
-                await stack.enter_async_context(pool.running())
-            if self._pool is None:
-                yield {}
-            else:
-                yield await stack.enter_async_context(self._pool.running())
+            versions: dict[str, str] = {}
+            own = [self._pool] if self._pool else []
+            for pool in (*self._models.values(), *own):
+                versions |= await stack.enter_async_context(pool.running())
+            yield versions
 
     async def score(self, answer: Answer) -> Verdict:
         """One outcome per component, in the job's order; the workers' ending goes before it."""

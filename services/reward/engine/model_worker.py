@@ -35,10 +35,14 @@ def _work() -> int:
     assert isinstance(component, ModelReward)
     os.environ["OMP_NUM_THREADS"] = str(component.threads)  # before torch is loaded
     try:
-        from ebbtide.engines.reward_model import RewardModel  # noqa: PLC0415 - it loads torch
+        from ebbtide.engines.reward_model import (  # noqa: PLC0415 - it loads torch
+            RewardModel,
+            identity,
+        )
 
+        folder = local_path(component.uri)
         model = RewardModel(
-            local_path(component.uri),
+            folder,
             device=component.device,
             max_tokens=component.max_tokens,
             batch_tokens=component.batch_tokens,
@@ -46,7 +50,7 @@ def _work() -> int:
     except Refused as error:
         write_frame(out, Unfit(str(error)))
         return 1
-    write_frame(out, Ready({}))
+    write_frame(out, Ready({component.name: identity(folder)}))
     while isinstance(batch := read_frame(source), Batch):
         start = time.perf_counter()
         scores = model.scores([(a.prompt, a.response) for a in batch.answers])

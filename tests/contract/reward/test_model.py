@@ -16,7 +16,7 @@ from transformers.models.qwen2 import Qwen2ForSequenceClassification
 
 from ebbtide import logs
 from ebbtide.demo import tokenizer as demo
-from ebbtide.engines.reward_model import RewardModel, batches
+from ebbtide.engines.reward_model import RewardModel, batches, identity
 from ebbtide.errors import Refused
 from ebbtide.rewards.outcomes import Answer, Judged, Outcome, Unusable, Worth
 from ebbtide.spec import ModelReward, RewardSpec
@@ -92,7 +92,8 @@ async def panel(folder: Path) -> AsyncIterator[Panel]:
     log = logs.setup("info", stream=io.StringIO())
     pool = Pool(setup=Setup(spec.model_dump_json().encode(), 0, 0), settings=settings, log=log)
     made = Panel(spec.components, pool=None, servers={}, models={"m": pool})
-    async with made.running():
+    async with made.running() as versions:
+        assert versions == {"m": identity(folder)}
         yield made
 
 
