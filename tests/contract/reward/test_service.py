@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,18 +136,22 @@ async def test_answers_are_scored_whoever_hangs_or_crashes_among_them(job: Job) 
     assert [s.total for _, s in sorted(scores.items()) if isinstance(s, Value)] == [0.5, 0, 0, 1]
 
 
-async def test_workers_and_servers_judge_the_same_answer(job: Job) -> None:
+@pytest.fixture
+def scoring_server() -> Iterator[str]:
     command = [sys.executable, "-S", "-m", "ebbtide.testing.scoring_server"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout
-        uri = f"http://127.0.0.1:{int(server.stdout.readline())}"
-        asked = {"type": "http", "name": "h", "uri": uri, "weight": 10.0}
-        process = await job.scorer(asked, OBEDIENT, reach="127.0.0.0/8")
-        await job.ask("0.5")
-        [ready] = (await job.verdicts(1)).values()
-        process.terminate()
-        await said(process)
-        server.kill()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        process.kill()
+
+
+async def test_workers_and_servers_judge_the_same_answer(job: Job, scoring_server: str) -> None:
+    asked = {"type": "http", "name": "h", "uri": scoring_server, "weight": 10.0}
+    process = await job.scorer(asked, OBEDIENT, reach="127.0.0.0/8")
+    await job.ask("0.5")
+    [ready] = (await job.verdicts(1)).values()
+    process.terminate()
+    await said(process)
     assert ready.score == Value(5.5, (Part("h", 0.5, 5.0), Part("f", 0.5, 0.5)))
 
 
