@@ -100,7 +100,7 @@ def _ours(gang: Gang, folder: Path, pairs: Sequence[Pair], beta: float, *, limit
         for name, p in policy.module.named_parameters()
         if p.grad is not None
     }
-    return {"loss": np.float64(figures["loss"]), **gradients}  # type: ignore[dict-item] # a scalar
+    return {"loss": np.float64(figures["loss"]), **gradients}
 
 
 def _samples(pair: Pair, number: int) -> tuple[Sample, Sample]:

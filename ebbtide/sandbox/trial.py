@@ -118,7 +118,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     used = files if cell.alone else {}
     try:
-        return subprocess.Popen(  # noqa: S603 - the program is isolated by it
+        process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - the program is isolated by it
             cell.command(*ends, files=files),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -130,6 +130,7 @@ def _start(
         )
     except OSError as error:
         raise Temporary(f"the sandbox did not start: {error.strerror}") from None
+    return process
 
 
 def _memory(stack: ExitStack, data: bytes) -> int:

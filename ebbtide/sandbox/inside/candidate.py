@@ -49,7 +49,7 @@ def decode(value: Any) -> Any:
         return bytes.fromhex(items)
     if kind == "dict":
         return {decode(key): decode(item) for key, item in items}
-    kinds = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+    kinds: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
     return kinds[kind](decode(item) for item in items)
 
 

@@ -239,12 +239,13 @@ def main(asked: int, verdict: int) -> None:
 
     def spawn(script: list[str], **more: Any) -> subprocess.Popen[bytes]:
         given = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **more}
-        return subprocess.Popen(  # noqa: S603 - this is the sandbox
+        process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - this is the sandbox
             [sys.executable, "-I", *script],
             start_new_session=True,
             preexec_fn=lambda: _limit(limits, alone=alone),  # noqa: PLW1509 - one thread alone
             **given,
         )
+        return process
 
     os.write(verdict, json.dumps({"nonce": nonce, "results": []}).encode() + b"\n")
     results = [judge(test, request, watch=watch, spawn=spawn) for test in request["tests"]]

@@ -98,7 +98,7 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(
 ) -> None:
     dpo, parts = engine(gang, model, other)
     wanted = written_out(dpo)
-    wanted.backward()  # type: ignore[no-untyped-call]
+    wanted.backward()
     gradient = parts.gradients()
     parts.policy.module.zero_grad()
     figures = dpo.gradient(lay(pairs(), limit=limit))
