@@ -97,11 +97,17 @@ def _limit(limits: dict[str, Any], *, alone: bool) -> None:
     if alone:  # elsewhere the user's other processes count too
         wanted[resource.RLIMIT_NPROC] = limits["processes"] + 2
     for kind, most in wanted.items():
-        hard = resource.getrlimit(kind)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        bound = _allowed(kind, most)
         resource.setrlimit(kind, (bound, bound))
     seconds = limits["cpu_seconds"]
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))  # SIGXCPU, then SIGKILL
+    hard = _allowed(resource.RLIMIT_CPU, seconds + 1)
+    resource.setrlimit(resource.RLIMIT_CPU, (min(seconds, hard), hard))  # SIGXCPU, then SIGKILL
+
+
+def _allowed(kind: int, most: int) -> int:
+    """`most`, or the limit that this process has itself."""
+    hard = resource.getrlimit(kind)[1]
+    return most if hard == resource.RLIM_INFINITY else min(most, hard)
 
 
 class Functions:
