@@ -14,8 +14,9 @@ help: ## list the targets
 
 setup: .venv/.ready ## install everything into .venv, from the lock file
 
-.venv/.ready: pyproject.toml uv.lock deploy/prometheus/install.sh
+.venv/.ready: pyproject.toml uv.lock deploy/prometheus/install.sh deploy/bubblewrap/install.sh
 	@deploy/prometheus/install.sh
+	@deploy/bubblewrap/install.sh
 	@command -v $(UV) >/dev/null || python3 -m pip install --quiet --user --root-user-action=ignore uv
 	@PATH="$$HOME/.local/bin:$$PATH" uv sync --locked --all-extras --group dev
 	@touch $@

@@ -48,10 +48,13 @@ class Rule(NamedTuple):
 
 
 JOB_RULES = (
-    Rule("self.algorithm.type == 'sft' || has(self.reward)", "reward is required but for sft"),
     Rule(
-        "self.algorithm.type != 'sft' || !has(self.dataset.eval)",
-        "dataset.eval is not for algorithm.type sft: remove it",
+        "self.algorithm.type in ['sft', 'dpo'] || has(self.reward)",
+        "reward is required but for sft and dpo",
+    ),
+    Rule(
+        "!(self.algorithm.type in ['sft', 'dpo']) || !has(self.dataset.eval)",
+        "dataset.eval is not for algorithm.type sft or dpo: remove it",
         ".dataset",
     ),
     Rule(

@@ -10,6 +10,7 @@ from ebbtide.spec.algorithms import (
     CispoSpec,
     CriticSpec,
     DapoSpec,
+    DpoSpec,
     GrpoSpec,
     GspoSpec,
     KlSpec,
@@ -24,6 +25,7 @@ from ebbtide.spec.algorithms import (
     RlooSpec,
     SftSpec,
     SoftOverlong,
+    SupervisedSpec,
 )
 from ebbtide.spec.base import (
     API_VERSION,
@@ -33,6 +35,16 @@ from ebbtide.spec.base import (
     Name,
     Seconds,
     Uri,
+)
+from ebbtide.spec.components import (
+    CodeReward,
+    Component,
+    FunctionReward,
+    HttpReward,
+    JudgeReward,
+    ModelReward,
+    RemoteReward,
+    RuleReward,
 )
 from ebbtide.spec.job import (
     Condition,
@@ -45,11 +57,9 @@ from ebbtide.spec.job import (
 from ebbtide.spec.roles import (
     BudgetSpec,
     CheckpointSpec,
-    Component,
     DeadlineSpec,
     DecodeSpec,
     EmulationSpec,
-    FunctionReward,
     Lambda,
     LearnerSpec,
     PlannerSpec,
@@ -58,7 +68,6 @@ from ebbtide.spec.roles import (
     RestartSpec,
     RewardSpec,
     RoleSpec,
-    RuleReward,
     ValueOfTime,
 )
 from ebbtide.spec.training import (
@@ -78,6 +87,7 @@ __all__ = [
     "BudgetSpec",
     "CheckpointSpec",
     "CispoSpec",
+    "CodeReward",
     "Component",
     "Condition",
     "CriticSpec",
@@ -86,6 +96,7 @@ __all__ = [
     "DeadlineSpec",
     "DecodePoolSpec",
     "DecodeSpec",
+    "DpoSpec",
     "EmulationSpec",
     "EvaluationSpec",
     "FileSource",
@@ -93,6 +104,8 @@ __all__ = [
     "GROUP",
     "GrpoSpec",
     "GspoSpec",
+    "HttpReward",
+    "JudgeReward",
     "KlSpec",
     "Lambda",
     "LearnerSpec",
@@ -100,6 +113,7 @@ __all__ = [
     "LinearLength",
     "MismatchSpec",
     "Model",
+    "ModelReward",
     "ModelSpec",
     "NAME_PATTERN",
     "Name",
@@ -115,6 +129,7 @@ __all__ = [
     "ReasoningGymSource",
     "ReinforceSpec",
     "RelativeLength",
+    "RemoteReward",
     "RewardKlSpec",
     "RewardSpec",
     "RlooSpec",
@@ -126,6 +141,7 @@ __all__ = [
     "SoftOverlong",
     "Source",
     "Status",
+    "SupervisedSpec",
     "TrainingSpec",
     "Uri",
     "ValueOfTime",

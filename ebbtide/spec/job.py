@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from ebbtide.spec.algorithms import Algorithm, PpoSpec
+from ebbtide.spec.algorithms import Algorithm, PpoSpec, SupervisedSpec
 from ebbtide.spec.base import Model, Name
 from ebbtide.spec.roles import (
     BudgetSpec,
@@ -42,7 +42,7 @@ class RLHFJobSpec(Model):
     evaluation: EvaluationSpec = Field(
         default_factory=lambda: EvaluationSpec(), description="Held-out evaluation."
     )
-    reward: RewardSpec | None = Field(None, description="Scoring (required but for sft).")
+    reward: RewardSpec | None = Field(None, description="Scoring (required but for sft and dpo).")
     decode: DecodeSpec = Field(default_factory=lambda: DecodeSpec(), description="Decode actors.")
     prefill: PrefillSpec = Field(
         default_factory=lambda: PrefillSpec(), description="Where prompts are computed."
@@ -82,10 +82,11 @@ class RLHFJobSpec(Model):
     @model_validator(mode="after")
     def _coherent(self) -> RLHFJobSpec:
         kind = self.algorithm.type
-        if kind != "sft" and self.reward is None:
+        supervised = isinstance(self.algorithm, SupervisedSpec)
+        if not supervised and self.reward is None:
             raise ValueError(f"reward is required for algorithm.type {kind}: add reward.components")
-        if self.algorithm.type == "sft" and self.dataset.eval is not None:
-            raise ValueError("dataset.eval is not for algorithm.type sft: remove it")
+        if supervised and self.dataset.eval is not None:
+            raise ValueError(f"dataset.eval is not for algorithm.type {kind}: remove it")
         pools = [price.pool for price in self.prices]
         if len(set(pools)) != len(pools):
             raise ValueError("prices names a pool twice: keep one price per pool")

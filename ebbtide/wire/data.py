@@ -16,7 +16,10 @@ from ebbtide.wire.identity import (
 
 
 class PromptRow(Wire, frozen=True):
-    """One prepared prompt. `tokens` is packed; `reference` is JSON for the scorers."""
+    """One prepared prompt. `tokens` is packed; `reference` is JSON for the scorers.
+
+    Of a pair `completion` is the better answer, `rejected` the other one.
+    """
 
     prompt_id: str
     tokens: bytes
@@ -25,6 +28,7 @@ class PromptRow(Wire, frozen=True):
     task: str
     source: str
     completion: bytes = b""
+    rejected: bytes = b""
 
 
 class DatasetIndex(Wire, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from ebbtide import labels
 from ebbtide.ports import Meta, Owner, Resource
-from ebbtide.spec import API_VERSION, RLHFJobSpec, RoleSpec
+from ebbtide.spec import API_VERSION, RLHFJobSpec, RoleSpec, SupervisedSpec
 from ebbtide_operator.core.queueing import queue_annotations, queue_labels
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.podspec import USAGE_FINALIZER, PodSpec
@@ -58,7 +58,7 @@ class Cast(msgspec.Struct, frozen=True):
     @property
     def scores(self) -> bool:
         """Whether there are answers to sample and to score; supervised jobs have none."""
-        return self.spec.algorithm.type != "sft"
+        return not isinstance(self.spec.algorithm, SupervisedSpec)
 
 
 def owner(resource: Resource) -> Owner:

@@ -18,12 +18,15 @@ from ebbtide.data.patterns import matching
 from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
 from ebbtide.spec import (
+    DpoSpec,
     FileSource,
     FunctionReward,
+    ModelReward,
     ModelSpec,
     ReasoningGymSource,
     RLHFJob,
     RuleReward,
+    SftSpec,
 )
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
@@ -47,7 +50,7 @@ def look(job: RLHFJob, *, paths: bool) -> Findings:
     """Findings of `job`; `paths` is off where this process does not see the learner's files."""
     faults = [*_rewards(job), *_tasks(job), *_template(job)]
     if paths:
-        faults += [*_model(job), *_data(job), *_profile(job)]
+        faults += [*_model(job), *_data(job), *_profile(job), *_judges(job)]
     return Findings(tuple(faults), tuple(_warnings(job, paths=paths)))
 
 
@@ -107,9 +110,10 @@ def _data(job: RLHFJob) -> Iterator[Fault]:
     for name in ("train", "eval"):
         source = getattr(job.spec.dataset, name)
         if isinstance(source, FileSource):
-            imitates = job.spec.algorithm.type == "sft" and name == "train"
             pointer = f"/spec/dataset/{name}"
-            yield from _looked(f"{pointer}/uri", _files(source, pointer, imitates=imitates))
+            yield from _looked(
+                f"{pointer}/uri", _files(source, pointer, fields=_fields(job, source, name))
+            )
 
 
 def _profile(job: RLHFJob) -> Iterator[Fault]:
@@ -124,7 +128,18 @@ def _one_file(uri: str, pointer: str) -> Iterator[Fault]:
         yield Fault(pointer, f"there is no file {path}")
 
 
-def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Fault]:
+def _fields(job: RLHFJob, source: FileSource, name: str) -> list[str]:
+    """Fields that rows of this part must have."""
+    match job.spec.algorithm if name == "train" else None:
+        case SftSpec():
+            return [source.prompt_field, source.completion_field]
+        case DpoSpec():
+            return [source.prompt_field, source.chosen_field, source.rejected_field]
+        case _:
+            return [source.prompt_field]
+
+
+def _files(source: FileSource, pointer: str, *, fields: list[str]) -> Iterator[Fault]:
     path = _path(source.uri)
     if source.type == "hf":
         if not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
@@ -139,7 +154,6 @@ def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Faul
     elif source.type == "parquet":
         yield from _parquet(found, pointer)
     else:
-        fields = [source.prompt_field, *([source.completion_field] if imitates else [])]
         yield from _jsonl(found, pointer, fields)
 
 
@@ -188,6 +202,22 @@ def _rewards(job: RLHFJob) -> Iterator[Fault]:
     for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
         if isinstance(part, FunctionReward) and (why := unresolved(part.entry_point)):
             yield Fault(f"/spec/reward/components/{number}/entryPoint", why)
+
+
+def _judges(job: RLHFJob) -> Iterator[Fault]:
+    """Folders of reward models."""
+    for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
+        if isinstance(part, ModelReward):
+            pointer = f"/spec/reward/components/{number}/uri"
+            yield from _looked(pointer, _judge_folder(part.uri, pointer))
+
+
+def _judge_folder(uri: str, pointer: str) -> Iterator[Fault]:
+    folder = _path(uri)
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            yield Fault(pointer, f"{folder} has no {name}: it is no folder of a reward model")
+            return
 
 
 def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:

@@ -18,7 +18,7 @@ from ebbtide.spec import (
     ReinforceSpec,
     RLHFJobSpec,
     RlooSpec,
-    SftSpec,
+    SupervisedSpec,
     ValueOfTime,
 )
 from ebbtide.wire import DatasetIndex, Ref
@@ -159,7 +159,7 @@ class Data(msgspec.Struct, frozen=True):
 
 def rows_per_step(spec: RLHFJobSpec) -> int:
     """Rows of the data order that a training step uses up."""
-    if isinstance(spec.algorithm, SftSpec):
+    if isinstance(spec.algorithm, SupervisedSpec):
         return spec.algorithm.batch_size * spec.algorithm.updates_per_step
     return spec.training.prompts_per_step
 
@@ -201,7 +201,7 @@ def configure(
 
 def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
     algorithm, training = spec.algorithm, spec.training
-    if isinstance(algorithm, SftSpec):
+    if isinstance(algorithm, SupervisedSpec):
         return Sft(batch=algorithm.batch_size, updates=algorithm.updates_per_step)
     return Grpo(
         prompts=training.prompts_per_step,

@@ -197,6 +197,20 @@ def test_imitation_needs_completions(tmp_path: Path) -> None:
     assert "no field 'completion'" in faults(document)["/spec/dataset/train"]
 
 
+def test_preferences_need_both_answers(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "x", "chosen": "y"}\n')
+    document = a_job(**files(tmp_path, "jsonl", f"{tmp_path}/rows.jsonl"))
+    document["spec"]["algorithm"] = {"type": "dpo"}
+    assert "no field 'rejected'" in faults(document)["/spec/dataset/train"]
+
+
+def test_a_reward_model_is_a_folder_with_a_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    part = {"type": "model", "name": "m", "uri": str(tmp_path)}
+    found = faults(a_job(reward={"components": [part]}))
+    assert "has no tokenizer.json" in found["/spec/reward/components/0/uri"]
+
+
 @pytest.mark.parametrize(("kind", "words"), [("parquet", "not a Parquet"), ("hf", "save_to_disk")])
 def test_a_file_of_another_kind(tmp_path: Path, kind: str, words: str) -> None:
     (tmp_path / "rows").write_text("text")
