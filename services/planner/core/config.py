@@ -135,6 +135,7 @@ class JobConfig(msgspec.Struct, frozen=True):
     patience: Patience
     steering: Steering = Steering()
     packed: bool = False
+    shared: bool = False
 
     @property
     def last_step(self) -> int:
@@ -196,6 +197,7 @@ def configure(
         patience=patience or Patience(),
         steering=steer(spec, profile),
         packed=spec.learner.packing,
+        shared=spec.learner.share_prompts,
     )
 
 
