@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_an_answer_is_worth_its_share_of_right_places(answer: list[int], reward:
 
 
 def test_every_prompt_can_be_answered_within_the_limit() -> None:
-    drawn = task.prompts(Random(0), 50)
+    drawn = task.prompts(Random(0), 50)  # noqa: S311
     assert {len(prompt) - 1 for prompt in drawn} == set(range(task.SHORTEST, task.LONGEST + 1))
     assert all(len(prompt) < task.LIMIT for prompt in drawn)
 
@@ -38,5 +38,5 @@ def test_the_gain_is_that_of_the_edges() -> None:
 
 def test_a_picture_has_a_line_for_each_seed(tmp_path: Path) -> None:
     draw({"grpo": [[0.1, 0.2], [0.2, 0.4]]}, tmp_path)
-    tree = ElementTree.parse(tmp_path / "grpo.svg")  # noqa: S314 - our own file
+    tree = ET.parse(tmp_path / "grpo.svg")  # noqa: S314 - our own file
     assert len(tree.findall(".//{http://www.w3.org/2000/svg}polyline")) == 2
