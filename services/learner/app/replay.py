@@ -25,6 +25,7 @@ from ebbtide.ports import Blobs
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.wire import BatchManifest, PolicyRef, decode
 from services.learner.app.body import read_spec
+from services.learner.app.lane import Lane
 from services.learner.app.reading import Reader
 from services.learner.core.relayout import on_one_rank
 from services.learner.engine.gang import Gang, join
@@ -56,16 +57,17 @@ async def replay(
     recorded: Recorded, spec: RLHFJobSpec, gang: Gang, staging: Path
 ) -> AsyncIterator[Replayed]:
     """Learn from every recorded batch in order, on one rank; raises NotFound without any."""
-    trainer = build_trainer(spec, gang, local_path(spec.model.uri))
+    lane = Lane(threads=spec.learner.threads)
+    trainer = await lane.run(build_trainer, spec, gang, local_path(spec.model.uri))
     reader = Reader(blobs=recorded.blobs, spec=spec, rank=0, ranks=1, layout=trainer.rows)
     found = await recorded.blobs.list(paths.batches(recorded.uid, recorded.attempt))
     if not found:
         raise NotFound(f"attempt {recorded.attempt} of {recorded.uid} has no batches")
     for path in found:
         manifest = decode(await recorded.blobs.get(path), BatchManifest)
-        same = _policy(trainer, manifest, staging) == manifest.base
+        same = await lane.run(_policy, trainer, manifest, staging) == manifest.base
         work = await reader.work(on_one_rank(manifest), attempt=recorded.attempt)
-        yield Replayed(manifest.step, same, trainer.learn(work))
+        yield Replayed(manifest.step, same, await lane.run(trainer.learn, work))
 
 
 def _policy(trainer: Trainer, manifest: BatchManifest, staging: Path) -> PolicyRef:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ebbtide.testing.blobs import FakeBlobs
-from ebbtide.wire import Fence, Learned, Ref, Refusal, Save, Saved
+from ebbtide.wire import Fence, Learned, Ref, Refusal, Save, Saved, decode, encode
 from services.learner.app.rank import Rank
 from services.learner.core.progress import Progress
 from services.learner.engine.gang import Gang
@@ -136,14 +136,16 @@ def one_more(gang: Gang, model: str, folder: str, number: int) -> dict[str, floa
     trainer = build_trainer(spec, gang, Path(model))
     before = Path(folder) / f"{number}"
     if number:
-        kept = float((before / "coefficient").read_text())
-        course = type(trainer.course)(kept, critic_steps=number, critic_updates=2 * number)
-        trainer.restore(before / "shards", Progress(updates=2 * number, course=course))
+        progress = decode((before / "progress").read_bytes(), Progress)
+        trainer.restore(before / "shards", progress)
     rows = samples(12, seed=number)
     stats = trainer.learn(Work(batches=lay(rows, rank=gang.rank, ranks=gang.size)))
     after = Path(folder) / f"{number + 1}"
+    after.mkdir(exist_ok=True)
     trainer.save(after / "shards")
-    (after / "coefficient").write_text(str(trainer.course.kl_coefficient))
+    if gang.leads:
+        progress = Progress(updates=trainer.counts[0], course=trainer.course)
+        (after / "progress").write_bytes(encode(progress))
     return stats
 
 
