@@ -65,6 +65,10 @@ class Reader:
         manifest = decode(await self._blobs.fetch(command.manifest), BatchManifest)
         if manifest.base != current:
             raise Conflict(f"the batch is for {manifest.base}, the learner is at {current}")
+        return await self.work(manifest, attempt=attempt)
+
+    async def work(self, manifest: BatchManifest, *, attempt: int) -> Work:
+        """Read and check what `manifest` names, whatever the policy; raises Refused, Temporary."""
         check_manifest(manifest, attempt=attempt, ranks=self._ranks)
         if manifest.sft is not None:
             return Work(updates=await self._supervised(manifest.sft))

@@ -135,6 +135,7 @@ class JobConfig(msgspec.Struct, frozen=True):
     patience: Patience
     steering: Steering = Steering()
     packed: bool = False
+    shared: bool = False
 
     @property
     def last_step(self) -> int:
@@ -196,6 +197,7 @@ def configure(
         patience=patience or Patience(),
         steering=steer(spec, profile),
         packed=spec.learner.packing,
+        shared=spec.learner.share_prompts,
     )
 
 
@@ -208,9 +210,9 @@ def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
         group_size=algorithm.group_size,
         temperature=training.temperature,
         max_new_tokens=training.max_response_tokens,
-        scale=_baseline(algorithm),
+        scale=baseline_of(algorithm),
         drop_zero=algorithm.zero_variance == "drop",
-        skip_zero=_moves_nothing_at_zero(algorithm),
+        skip_zero=moves_nothing_at_zero(algorithm),
         replicas=spec.decode.replicas,
         slots=spec.decode.slots,
         score_tries=2 if spec.reward and spec.reward.retries else 1,
@@ -220,7 +222,7 @@ def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
     )
 
 
-def _baseline(algorithm: PolicyGradientSpec) -> str:
+def baseline_of(algorithm: PolicyGradientSpec) -> str:
     """What the planner makes of a group's rewards (`ebbtide.rl.advantages`)."""
     if isinstance(algorithm, RlooSpec):
         return "leave-one-out"
@@ -232,7 +234,7 @@ def _baseline(algorithm: PolicyGradientSpec) -> str:
     return algorithm.advantage_scale
 
 
-def _moves_nothing_at_zero(algorithm: PolicyGradientSpec) -> bool:
+def moves_nothing_at_zero(algorithm: PolicyGradientSpec) -> bool:
     """Else a sample must be computed, because it moves the policy even at advantage 0.
 
     A term of KL or entropy does that, and so does normalising over the whole batch.
