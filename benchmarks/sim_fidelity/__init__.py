@@ -3,7 +3,7 @@
 An engine is measured once (`ebbtide profile`). Then jobs run on the local stack, with numbers of
 actors and lengths of answers that no measurement saw. Each step is played in simulated time on the
 profile's curve: the answers that came, where they were decoded, in the order in which they were
-handed out. What comes beside decoding is the median of the job's first steps. Judged is the median
+handed out. What comes beside decoding is that of the job's second step. Judged is the median
 of |predicted / realised - 1| over whole steps, of the worse engine: the torch one, which computes
 here, and the emulated one, which waits as long as its numbers say.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,9 +54,13 @@ def compared(
     slots: int,
     warmup: int,
 ) -> list[Compared]:
-    """Every step after the first `warmup`, whose median is what comes beside decoding."""
+    """Every step after the first `warmup`, the last of which tells what comes beside decoding.
+
+    (The very first one waits for what is begun once.)
+    """
     known = {report.step: report for report in reports}
-    beside = statistics.median(r.seconds - r.phases.decode for r in reports[:warmup])
+    warm = reports[warmup - 1]
+    beside = warm.seconds - warm.phases.decode
     found: list[Compared] = []
     for one in steps(blobs, uid):
         report = known.get(one.plan.step)

@@ -59,7 +59,9 @@ def test_a_sample_counts_where_it_was_handed_out_last(tmp_path: Path) -> None:
     assert found.lengths == {(0, 0): 100, (0, 1): 50}
 
 
-def test_what_comes_beside_decoding_is_learned_from_the_first_steps_alone(tmp_path: Path) -> None:
+def test_what_comes_beside_decoding_is_learned_before_the_steps_that_are_judged(
+    tmp_path: Path,
+) -> None:
     _write(tmp_path, step=0, actors=("a", "b"))
     _write(tmp_path, step=1, actors=("a", "b"), slot=1)
     reports = [_report(0, whole=5.0, decode=2.0), _report(1, whole=8.0, decode=2.0)]
