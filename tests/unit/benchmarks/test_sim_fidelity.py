@@ -9,7 +9,7 @@ import pytest
 from benchmarks.sim_fidelity.jobs import BATCHES, JOBS, spec
 from benchmarks.sim_fidelity.replayed import Step, compared, played, steps
 from ebbtide import ledger, paths
-from ebbtide.reports import PhaseSeconds, StepReport
+from ebbtide.reports import PhaseSeconds, SampleCounts, StepReport
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.wire import (
     Accepted,
@@ -19,6 +19,7 @@ from ebbtide.wire import (
     GroupPlan,
     PolicyRef,
     PromptRef,
+    Record,
     Ref,
     SampleKey,
     StepOpened,
@@ -87,11 +88,23 @@ def _write(folder: Path, *, step: int, actors: tuple[str, ...], slot: int = 0) -
         Accepted(key, Dispatch(1, 1, 0), REF, POLICY, tokens, "stop")
         for key, tokens in zip(keys, (100, 50), strict=False)
     ]
-    records = [StepOpened(_plan(step)), *handed, *ended, Committed(step, POLICY, REF)]
+    records: list[Record] = [StepOpened(_plan(step)), *handed, *ended, Committed(step, POLICY, REF)]
     file = folder / paths.segment("u", slot)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(ledger.encode_segment(slot, b"w" * 16, records))
 
 
 def _report(step: int, *, whole: float, decode: float) -> StepReport:
-    return StepReport.model_construct(step=step, seconds=whole, phases=PhaseSeconds(decode=decode))
+    return StepReport(
+        job_uid="u",
+        step=step,
+        attempt=1,
+        epoch=1,
+        policy=0,
+        policy_digest="",
+        next_policy=1,
+        next_policy_digest="",
+        seconds=whole,
+        phases=PhaseSeconds(decode=decode),
+        samples=SampleCounts(expected=2),
+    )
