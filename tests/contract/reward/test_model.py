@@ -27,6 +27,8 @@ from services.reward.engine.process import MODEL_WORKER
 
 TEXTS = [("ab", "c" * n) for n in (1, 9, 3, 14, 2)]
 EOS = 1
+QWEN2: Any = Qwen2Config  # their constructors take more than their types say
+BERT: Any = BertConfig
 SIZES = {"vocab_size": 90, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
 
 
@@ -42,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     # The padding's id is EOS, as with many models: transformers itself then reads another token.
-    config = Qwen2Config(**SIZES, **heads, num_labels=1, eos_token_id=EOS, pad_token_id=EOS)
+    config = QWEN2(**SIZES, **heads, num_labels=1, eos_token_id=EOS, pad_token_id=EOS)
     saved(Qwen2ForSequenceClassification(config), made)
     return made
 
@@ -64,7 +66,7 @@ def test_a_batch_scores_like_each_row_alone(folder: Path) -> None:
 
 
 def test_an_encoder_is_read_with_a_mask(tmp_path: Path) -> None:
-    config = BertConfig(**SIZES, num_attention_heads=4, num_labels=1)
+    config = BERT(**SIZES, num_attention_heads=4, num_labels=1)
     model = saved(BertForSequenceClassification(config), tmp_path)
     found = RewardModel(tmp_path, device="cpu").scores(TEXTS)
     with torch.no_grad():
@@ -78,7 +80,7 @@ def test_batches_hold_what_fits_with_padding() -> None:
 
 
 def test_a_classifier_with_two_outputs_is_refused(tmp_path: Path) -> None:
-    config = BertConfig(**SIZES, num_attention_heads=4, num_labels=2)
+    config = BERT(**SIZES, num_attention_heads=4, num_labels=2)
     saved(BertForSequenceClassification(config), tmp_path)
     with pytest.raises(Refused, match="has 2 outputs"):
         RewardModel(tmp_path, device="cpu")

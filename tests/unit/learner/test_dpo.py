@@ -106,18 +106,18 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(
     assert close(gradient, parts.gradients(), 1e-4)
 
 
-def learnt(gang: Gang, model: str, other: str) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def slopes(gang: Gang, model: str, other: str) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     dpo, parts = engine(gang, Path(model), Path(other))
     batches = lay(pairs(), rank=gang.rank, ranks=gang.size, limit=40)
-    return dpo.learn([batches, batches]), parts.parameters()
+    return dpo.gradient(batches), parts.gradients()
 
 
-def test_two_ranks_learn_what_one_does(
+def test_two_ranks_find_the_gradient_of_one(
     gang: Gang, model: Path, other: Path, tmp_path: Path
 ) -> None:
-    figures, parameters = learnt(gang, str(model), str(other))
-    [_, (theirs, found)] = run_ranks(2, learnt, tmp_path, str(model), str(other))
-    assert close(parameters, found)
+    figures, gradients = slopes(gang, str(model), str(other))
+    [_, (theirs, found)] = run_ranks(2, slopes, tmp_path, str(model), str(other))
+    assert close(gradients, found)
     assert all(math.isclose(figures[n], theirs[n], abs_tol=1e-4) for n in figures)
 
 
@@ -135,12 +135,16 @@ async def test_a_job_comes_to_prefer_the_better_answers(
     learner = a_rank(gang, job_spec(model, algorithm=algorithm), blobs, tmp_path)
     await learner.start(None)
     dataset = await a_dataset(blobs)
-    for step in range(3):
+    losses = []
+    for step in range(6):
         command = await an_sft_step(blobs, dataset, policy_of(learner), step=step)
         outcome = await learner.obey(command)
         assert isinstance(outcome, Learned), outcome
-    figures = {stat.name: stat.value for stat in outcome.stats}
-    assert (figures["accuracy"], figures["margin"] > 1) == (1.0, True)
+        figures = {stat.name: stat.value for stat in outcome.stats}
+        losses.append(figures["loss"])
+    assert losses[-1] < losses[0]
+    assert figures["margin"] > 0
+    assert figures["accuracy"] > 0.75
 
 
 def test_a_row_without_a_worse_answer_is_refused() -> None:
