@@ -1,4 +1,4 @@
-"""A learner that was killed goes on with the same bits."""
+"""A learner that was killed goes on with the same bits, and on other numbers of ranks alike."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from ebbtide.testing.blobs import FakeBlobs
-from ebbtide.wire import Fence, Learned, Ref, Refusal, Save, Saved
+from ebbtide.wire import Fence, Learned, Ref, Refusal, Save, Saved, decode, encode
 from services.learner.app.rank import Rank
+from services.learner.core.progress import Progress
 from services.learner.engine.gang import Gang
+from services.learner.engine.trainer import Work, build_trainer
 from tests.unit.learner.builders import a_batch, a_rank, commit, job_spec
+from tests.unit.learner.gangs import lay, run_ranks, samples
 
 CRITIC = {"learning_rate": 1e-3, "warmup_steps": 1}
 ADAPTIVE = {"kl_coefficient": 0.1, "kl": {"target": 1e-3}}
@@ -124,3 +127,41 @@ async def test_wherever_it_is_killed_a_learner_goes_on_bit_for_bit(
     again = a_rank(gang, spec, blobs, tmp_path, attempt=2)
     await again.start(manifest)
     assert await figures(again, blobs, 1) == await figures(whole, blobs, 1)
+
+
+def one_more(gang: Gang, model: str, folder: str, number: int) -> dict[str, float]:
+    """Restore what `number` updates made, on however many ranks, do one more and save it."""
+    algorithm = {"type": "ppo", "critic": {"learning_rate": 1e-3}, **ADAPTIVE}
+    spec = job_spec(Path(model), algorithm=algorithm, learning_rate=1e-3, updates_per_batch=2)
+    trainer = build_trainer(spec, gang, Path(model))
+    before = Path(folder) / f"{number}"
+    if number:
+        progress = decode((before / "progress").read_bytes(), Progress)
+        trainer.restore(before / "shards", progress)
+    rows = samples(12, seed=number)
+    stats = trainer.learn(Work(batches=lay(rows, rank=gang.rank, ranks=gang.size)))
+    after = Path(folder) / f"{number + 1}"
+    after.mkdir(exist_ok=True)
+    trainer.save(after / "shards")
+    if gang.leads:
+        progress = Progress(updates=trainer.counts[0], course=trainer.course)
+        (after / "progress").write_bytes(encode(progress))
+    return stats
+
+
+def test_a_gang_that_changes_its_size_at_each_resume_has_the_losses_of_one_rank(
+    gang: Gang, model: Path, tmp_path: Path
+) -> None:
+    for name in ("one", "changing", "2", "4"):
+        (tmp_path / name).mkdir()
+    alone = [one_more(gang, str(model), str(tmp_path / "one"), n) for n in range(4)]
+    where = (str(model), str(tmp_path / "changing"))
+    changing = [
+        one_more(gang, *where, 0),
+        run_ranks(2, one_more, tmp_path / "2", *where, 1)[0],
+        run_ranks(4, one_more, tmp_path / "4", *where, 2)[0],
+        one_more(gang, *where, 3),
+    ]
+    for name in ("loss", "value_loss", "kl", "kl_coefficient"):
+        found, wanted = ([stats[name] for stats in each] for each in (changing, alone))
+        assert found == pytest.approx(wanted, abs=1e-5), name
