@@ -129,6 +129,10 @@ class Part(Wire, frozen=True, array_like=True):
     weighted: float
 
 
+LARGEST_SCORE = 1e12
+"""Largest size of a score that counts: sums of squares stay finite, in float32 too."""
+
+
 class Value(Wire, frozen=True, tag="value"):
     """The answer's worth; `fault` names the answer's own fault, or is empty."""
 

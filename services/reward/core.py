@@ -18,7 +18,17 @@ import msgspec
 from ebbtide.errors import Refused
 from ebbtide.rewards.outcomes import Answer, Broken, Judged, Outcome, Unusable, Worth
 from ebbtide.spec import Component, JudgeReward, RemoteReward, RewardSpec
-from ebbtide.wire import Error, Invalid, Part, Score, ScoreReady, ScoreRequest, Value, digest
+from ebbtide.wire import (
+    LARGEST_SCORE,
+    Error,
+    Invalid,
+    Part,
+    Score,
+    ScoreReady,
+    ScoreRequest,
+    Value,
+    digest,
+)
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 5.0
@@ -64,9 +74,12 @@ def _sum(components: Sequence[Component], outcomes: Sequence[Outcome]) -> Score:
             return Invalid(f"{component.name}: {outcome.why}")
     worths = [(c, o) for c, o in named if isinstance(o, Worth)]
     parts = tuple(Part(c.name, o.value, o.value * c.weight) for c, o in worths)
+    for part in parts:
+        if abs(part.value) > LARGEST_SCORE:
+            return Invalid(f"{part.name}: {part.value:g} is beyond {LARGEST_SCORE:g}")
     total = math.fsum(part.weighted for part in parts)
-    if not math.isfinite(total):
-        return Invalid("the weighted sum is not a finite number")
+    if abs(total) > LARGEST_SCORE:
+        return Invalid(f"the weighted sum {total:g} is beyond {LARGEST_SCORE:g}")
     return Value(total, parts, next((o.fault for _, o in worths if o.fault), ""))
 
 

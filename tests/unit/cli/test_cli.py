@@ -112,6 +112,9 @@ def test_the_clients_own_file_comes_last(tmp_path: Path) -> None:
     own.parent.mkdir(parents=True)
     own.write_text('{"url": "http://far", "token": "t"}')
     assert locate({}, tmp_path).url == "http://far"
+    own.write_text("{")
+    with pytest.raises(Refused, match=r"client\.json cannot be read"):
+        locate({}, tmp_path)
 
 
 def test_without_any_the_way_out_is_named(tmp_path: Path) -> None:
