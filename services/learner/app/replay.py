@@ -96,7 +96,7 @@ def main() -> int:
 
 async def _print(given: argparse.Namespace, folder: Path) -> None:
     spec = read_spec(given.spec.read_text())
-    blobs = open_blobs(given.blobs, cache=folder / "cache", writable=())
+    blobs = open_blobs(given.blobs, cache=str(folder / "cache"), writable=())
     gang = join(0, 1, f"file://{folder}/meeting", device=spec.learner.device, timeout=60)
     recorded = Recorded(blobs, given.uid, given.attempt)
     async for step in replay(recorded, spec, gang, folder):

@@ -127,8 +127,10 @@ async def test_what_three_servers_acknowledged_outlives_one_of_them(tmp_path: Pa
     ):
         info = await planner._js.stream_info("FACTS")
         assert info.config.num_replicas == 3
+        assert info.cluster is not None
+        leader_name = info.cluster.leader
         await publish(actor, 1)
-        leader = next(s for s in servers if s.name == info.cluster.leader)
+        leader = next(s for s in servers if s.name == leader_name)
         await leader.kill()
         await _until_published(actor)
         rest = [s for s in servers if s is not leader]
