@@ -127,9 +127,16 @@ def show_samples(
         print_json(found)
         return
     if not found:
-        print("no samples yet")
+        print(_no_samples(step, purpose))
     for sample in found:
         console().print(_sample(sample))
+
+
+def _no_samples(step: int | None, purpose: str | None) -> str:
+    if step is None and purpose is None:
+        return "no samples yet"
+    where = "" if step is None else f" in step {step}"
+    return f"no {purpose or 'train or eval'} samples{where}, or not yet"
 
 
 def _sample(sample: Sample) -> Panel:

@@ -66,7 +66,7 @@ def _guarded(score: Scorer) -> Scorer:
             return Worth(0.0, fault="memory")
         except (OSError, Temporary) as error:
             return Broken(type(error).__name__, _line(error))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise all
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's function may raise all
             return Unusable(_line(error))
         if isinstance(outcome, Worth) and not math.isfinite(outcome.value):
             return Unusable(f"the score is {outcome.value}, not a finite number")

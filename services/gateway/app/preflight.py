@@ -226,6 +226,7 @@ def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:
     for role in (*_ROLES, *prefill):
         part = getattr(job.spec, role)
         if part is not None and part.pool not in priced:
+            priced.add(part.pool)  # said once
             detail = f"the pool {part.pool} has no price, so its cost will be unknown"
             yield Fault(f"/spec/{role}/pool", detail)
     if paths:

@@ -60,6 +60,7 @@ def test_wrong_usage_is_code_2(args: list[str]) -> None:
     [
         (Refused("no: do this"), 2, "ebbtide: no: do this"),
         (Permanent("broken"), 1, "ebbtide: broken"),
+        (OSError(28, "No space left on device"), 1, "ebbtide: [Errno 28] No space left on device"),
         (KeyError("x"), 1, "this is a bug in ebbtide"),
         (KeyboardInterrupt(), 130, ""),
         (typer.Exit(7), 7, ""),
