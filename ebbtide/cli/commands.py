@@ -141,7 +141,7 @@ def logs(
     name: Name,
     *,
     role: Annotated[
-        str | None, typer.Option(help="Only planner, decode, reward or learner pods.")
+        str | None, typer.Option(help="Only planner, decode, prefill, reward or learner pods.")
     ] = None,
     pod: Annotated[str | None, typer.Option(help="Only this pod.")] = None,
     tail: Annotated[int, typer.Option(min=0, max=10_000, help="Last lines of each pod.")] = 200,

@@ -36,6 +36,8 @@ from ebbtide_operator.display import Display
 
 READY_SECONDS = 90.0
 LOOK_SECONDS = 1.0
+KEYS = "EBBTIDE_REWARD_KEYS"
+"""The keys of servers that score: a secret, so no plain variable of a pod."""
 
 
 class Stack:
@@ -188,9 +190,10 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
             "TOKENIZERS_PARALLELISM": "false",
             **_given("EBBTIDE_OTLP_URL"),
         },
-        role_env={role: {"EBBTIDE_NATS_USER": role} for role in ROLES},
+        role_env={role: {"EBBTIDE_NATS_USER": role} | _given(role, os.environ) for role in ROLES},
         secret_env={
             role: {"EBBTIDE_NATS_PASSWORD": f"nats-{role}", "EBBTIDE_VALKEY_PASSWORD": "valkey"}
+            | ({"EBBTIDE_KEYS": "reward-keys"} if role == "reward" else {})
             for role in ROLES
         },
         rendezvous=f"file://{state}/run/{{uid}}-{{attempt}}.rendezvous",
@@ -198,10 +201,18 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
     )
 
 
+def _given(role: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The administrator's settings of a role: EBBTIDE_REWARD_SANDBOX is EBBTIDE_SANDBOX there."""
+    own = f"EBBTIDE_{role.upper()}_"
+    given = {k: v for k, v in environ.items() if k.startswith(own) and k != KEYS}
+    return {f"EBBTIDE_{k.removeprefix(own)}": v for k, v in given.items()}
+
+
 def _write_secrets(state: Path, servers: EmbeddedServers) -> None:
     """One private file per secret, and the gateway's token."""
     known = servers.credentials
     wanted = {f"nats-{role}": known.nats[role] for role in ROLES} | {"valkey": known.valkey}
+    wanted["reward-keys"] = os.environ.get(KEYS, "{}")
     folder = state / "secrets"
     folder.mkdir(mode=0o700, exist_ok=True)
     for name, secret in wanted.items():

@@ -216,6 +216,8 @@ def test_a_report_that_cannot_be_written_says_so(run: Run, gateway: Served, tmp_
 def test_samples_and_cost_have_words_for_nothing(run: Run, gateway: Served) -> None:
     gateway.do(gateway.world.put_job("bare"))
     assert run("samples", "bare").stdout == "no samples yet\n"
+    told = run("samples", "bare", "--step", "999").stdout
+    assert told == "no train or eval samples in step 999, or not yet\n"
     assert "total 0.0000 USD" in run("cost", "bare").stdout
     assert run("samples", "bare", "--purpose", "test").exit_code == 2
 
