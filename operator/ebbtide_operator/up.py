@@ -151,7 +151,7 @@ class Stack:
                 "EBBTIDE_PORT": str(self._port),
                 "EBBTIDE_TOKENS_FILE": str(state / "tokens.txt"),
             }
-            | _given("EBBTIDE_OPENCOST_URL")
+            | _handed_on("EBBTIDE_OPENCOST_URL")
         )
         return [
             self._child("runner", RUNNER, runner),
@@ -168,7 +168,7 @@ class Stack:
         return Child(name, module, env, log=self._log, said=said, changed=self._say)
 
 
-def _given(name: str) -> dict[str, str]:
+def _handed_on(name: str) -> dict[str, str]:
     """A variable of our own environment that children are to have too, where it is set."""
     return {name: value} if (value := os.environ.get(name)) else {}
 
@@ -188,7 +188,7 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
-            **_given("EBBTIDE_OTLP_URL"),
+            **_handed_on("EBBTIDE_OTLP_URL"),
         },
         role_env={role: {"EBBTIDE_NATS_USER": role} | _given(role, os.environ) for role in ROLES},
         secret_env={

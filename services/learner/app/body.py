@@ -217,6 +217,7 @@ class _Clerk:
     def _trace(self, outcome: Learned) -> None:
         now, settings, token = self._clock.wall(), self._settings, outcome.token
         trace = StepTrace(settings.job_uid, token.attempt, token.step)
+        told: dict[str, str | int | float]
         told = {"ebbtide.policy": outcome.policy.n, "ebbtide.manifest": token.manifest_digest}
         start = now - outcome.seconds
         self._process.spans.add(trace.part("learner", "learn", settings.pod, start, now, told))
