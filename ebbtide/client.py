@@ -184,11 +184,11 @@ class Client:
     ) -> JobList:
         """One page of jobs; `labels` are `key=value`."""
         query = {"state": list(states), "label": list(labels), "after": after, "limit": limit}
-        return self._get("/v1/jobs", JobList, query)
+        return self.read("/v1/jobs", JobList, query)
 
     def get(self, name: str) -> Job:
         """One job."""
-        return self._get(f"{_job(name)}", Job)
+        return self.read(f"{_job(name)}", Job)
 
     def cancel(self, name: str) -> Job:
         """Ask for the end of the job."""
@@ -210,7 +210,7 @@ class Client:
 
     def event_page(self, name: str, *, after: str | None = None) -> EventList:
         """Events after a cursor."""
-        return self._get(f"{_job(name)}/events", EventList, {"after": after})
+        return self.read(f"{_job(name)}/events", EventList, {"after": after})
 
     def events(self, name: str, *, after: str | None = None) -> Iterator[Event]:
         """Events as they happen, until the job ends; a lost connection is taken up again."""
@@ -222,7 +222,7 @@ class Client:
         self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
     ) -> LogList:
         """The last `tail` lines of each pod."""
-        return self._get(f"{_job(name)}/logs", LogList, _log_query(role, pod, tail))
+        return self.read(f"{_job(name)}/logs", LogList, _log_query(role, pod, tail))
 
     def follow_logs(
         self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
@@ -239,14 +239,14 @@ class Client:
         after: str | None = "-1"
         while after is not None:
             query = {"after": after, "limit": 1000}
-            page = self._get(f"{_job(name)}/metrics", Metrics, query)
+            page = self.read(f"{_job(name)}/metrics", Metrics, query)
             found += page.items
             after = page.next
         return found
 
     def decision(self, name: str, step: int) -> StepDecision:
         """How a committed step was laid out, and why; ApiError (404) for one that is not."""
-        return self._get(f"{_job(name)}/steps/{step}/decision", StepDecision)
+        return self.read(f"{_job(name)}/steps/{step}/decision", StepDecision)
 
     def cost(
         self,
@@ -261,11 +261,11 @@ class Client:
         """Held time and money in groups (role, actor, pool, cause), of all or of some steps."""
         steps = {"firstStep": first_step, "lastStep": last_step}
         query = {"by": list(by) or None, "since": since, "until": until, **steps}
-        return self._get(f"{_job(name)}/cost", CostReport, query)
+        return self.read(f"{_job(name)}/cost", CostReport, query)
 
     def checkpoints(self, name: str) -> CheckpointList:
         """Committed checkpoints, newest first."""
-        return self._get(f"{_job(name)}/checkpoints", CheckpointList)
+        return self.read(f"{_job(name)}/checkpoints", CheckpointList)
 
     def samples(
         self,
@@ -278,12 +278,12 @@ class Client:
     ) -> SampleList:
         """One page of a step's samples; without `step`, of the last one."""
         query = {"step": step, "purpose": purpose, "after": after, "limit": limit}
-        return self._get(f"{_job(name)}/samples", SampleList, query)
+        return self.read(f"{_job(name)}/samples", SampleList, query)
 
     def sample(self, name: str, *, step: int, group: int, index: int, turn: int = 0) -> SampleWhole:
         """One accepted sample whole; ApiError (404) for one that is not."""
         path = f"{_job(name)}/samples/{step}/{group}/{index}"
-        return self._get(path, SampleWhole, {"turn": turn})
+        return self.read(path, SampleWhole, {"turn": turn})
 
     # --- transport ----------------------------------------------------------------------------
 
@@ -294,11 +294,8 @@ class Client:
         except httpx.TransportError:
             return False
 
-    def read(self, path: str, kind: type[T], **query: Any) -> T:
-        """What the API says at `path`, where no method here says it; None is left out of `query`."""
-        return self._get(path, kind, query)
-
-    def _get(self, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> T:
+    def read(self, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> T:
+        """What the API says at `path`; None is left out of `query`."""
         given = {key: value for key, value in (query or {}).items() if value is not None}
         return kind.model_validate_json(self._send("GET", path, params=given).content)
 
@@ -397,8 +394,7 @@ def _api_error(response: httpx.Response) -> ApiError:
 
 
 def _unreachable(url: str, error: Exception) -> Unreachable:
-    if isinstance(error, httpx.ReadTimeout):
-        # What it was asked may have been done: it took the request.
+    if isinstance(error, httpx.ReadTimeout):  # what it was asked may have been done
         return Unreachable(f"the gateway at {url} took the request and did not answer in time")
     hint = "start one with `ebbtide up`, or set EBBTIDE_URL"
     return Unreachable(f"no gateway answers at {url} ({type(error).__name__}): {hint}")

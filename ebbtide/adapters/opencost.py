@@ -30,21 +30,25 @@ class OpenCost:
         name = "".join(c if c.isalnum() else "_" for c in label)
         window = f"{math.floor(start)},{math.ceil(end)}"
         query = {"window": window, "aggregate": f"label:{name}", "accumulate": "true"}
-        costs: dict[str, float] = {}
-        for part in await self._asked(query):
-            for value, allocation in (part or {}).items():
-                if not value.startswith(_OWN):
-                    costs[value] = costs.get(value, 0.0) + float(allocation["totalCost"])
-        return costs
+        try:
+            return _summed((await self._asked(query))["data"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Temporary(f"{self._url} does not answer as OpenCost does: {error}") from error
 
-    async def _asked(self, query: dict[str, str]) -> list[dict[str, Any]]:
+    async def _asked(self, query: dict[str, str]) -> Any:
         try:
             async with httpx.AsyncClient(timeout=_SECONDS, transport=self._transport) as http:
                 answer = await http.get(f"{self._url}/allocation", params=query)
             answer.raise_for_status()
-            data: list[dict[str, Any]] = answer.json()["data"]
         except httpx.HTTPError as error:
             raise Temporary(f"OpenCost at {self._url}: {error or type(error).__name__}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise Temporary(f"{self._url} does not answer as OpenCost does: {error}") from error
-        return data
+        return answer.json()
+
+
+def _summed(parts: list[dict[str, Any] | None]) -> dict[str, float]:
+    costs: dict[str, float] = {}
+    for part in parts:
+        for value, allocation in (part or {}).items():
+            if not value.startswith(_OWN):
+                costs[value] = costs.get(value, 0.0) + float(allocation["totalCost"])
+    return costs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from ebbtide.api import Slice, SliceList
 from ebbtide.cli.results import show_samples
@@ -49,12 +50,14 @@ def show(name: str, wanted: Wanted) -> None:
 def _show_slices(name: str, wanted: Wanted) -> None:
     with Client.from_state() as client:
         found = client.read(
-            f"/v1/jobs/{name}/slices",
+            f"/v1/jobs/{quote(name, safe='')}/slices",
             SliceList,
-            by=wanted.by,
-            firstStep=wanted.since,
-            lastStep=wanted.step,
-            purpose=wanted.purpose,
+            {
+                "by": wanted.by,
+                "firstStep": wanted.since,
+                "lastStep": wanted.step,
+                "purpose": wanted.purpose,
+            },
         )
     if wanted.as_json:
         print_json(found)

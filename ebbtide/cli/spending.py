@@ -14,7 +14,7 @@ _DAY = 86400.0
 def show_groups(by: list[str], *, as_json: bool) -> None:
     """Held time and money in groups of jobs."""
     with Client.from_state() as client:
-        found = client.read("/v1/costs", CostGroupList, by=by)
+        found = client.read("/v1/costs", CostGroupList, {"by": by})
     if as_json:
         print_json(found)
         return
@@ -32,7 +32,7 @@ def show_reconciliation(days: float, *, as_json: bool) -> None:
     now = time.time()
     window = {"since": now - days * _DAY, "until": now}
     with Client.from_state() as client:
-        found = client.read("/v1/costs/opencost", Reconciliation, **window)
+        found = client.read("/v1/costs/opencost", Reconciliation, window)
     if as_json:
         print_json(found)
         return

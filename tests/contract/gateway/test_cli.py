@@ -233,7 +233,7 @@ def test_samples_that_are_alike_are_counted_together(run: Run, gateway: Served) 
     gateway.do(fill())
     found = json.loads(run("samples", "grouped", "--by", "reward", "--json").stdout)
     told = [(one["key"]["reward"], one["samples"], one["reward"]) for one in found["items"]]
-    assert told == [("", 1, None), ("v1", 1, 1.0)]
+    assert told == [("v1", 1, 1.0), ("", 1, None)]
     table = run("samples", "grouped", "--by", "length", "--since", "0").stdout
     assert all(word in table for word in ("LENGTH", "65-256", "2 samples of steps 0 to 0"))
     for wrong in (["--by", "colour"], ["--since", "1"], ["--by", "task", "--purpose", "x"]):

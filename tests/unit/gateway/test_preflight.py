@@ -251,7 +251,12 @@ def test_rows_without_the_field_that_a_rule_compares_with_are_noted(
     tmp_path: Path, row: dict[str, Any], *, noted: bool
 ) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    rule = {"components": [{"type": "numeric", "name": "r"}, {"type": "regex", "name": "s"}]}
+    rule = {
+        "components": [
+            {"type": "numeric", "name": "r"},
+            {"type": "regex", "name": "s", "pattern": "a"},
+        ]
+    }
     job = a_job(**files(tmp_path, "jsonl", str(tmp_path / "rows.jsonl")), reward=rule)
     fields = [
         fault for fault in look(check(job), paths=True).warnings if "no field" in fault.detail
