@@ -231,7 +231,7 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
 
 def _established(plane: ControlPlane, name: str) -> bool:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-    conditions = plane.call("GET", path).get("status", {}).get("conditions", [])
+    conditions = plane.call("GET", path).get("status", {}).get("conditions") or ()
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 

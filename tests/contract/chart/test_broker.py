@@ -66,14 +66,21 @@ class Server:
         async with httpx.AsyncClient(trust_env=False) as http, asyncio.timeout(60):
             while True:
                 try:
-                    url = f"http://127.0.0.1:{self.monitor}/healthz?js-server-only=true"
-                    if (await http.get(url)).is_success:
+                    if await self._serves(http):
                         return
                 except httpx.HTTPError:
                     pass
                 assert self._process is not None
                 assert self._process.returncode is None, (self.folder / "log").read_text()
                 await asyncio.sleep(0.1)
+
+    async def _serves(self, http: httpx.AsyncClient) -> bool:
+        """Healthy, and it knows who leads: nobody makes streams before that."""
+        at = f"http://127.0.0.1:{self.monitor}"
+        if not (await http.get(f"{at}/healthz?js-server-only=true")).is_success:
+            return False
+        meta = (await http.get(f"{at}/jsz")).json().get("meta_cluster")
+        return meta is None or bool(meta.get("leader"))
 
     async def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -200,9 +200,12 @@ found = [n for n in calls if made(n, 0, 4096, 0o1600, 0, 0)]
 def test_what_one_test_leaves_does_not_reach_the_next(cell: Cell) -> None:
     program = """
 import os, time
-if os.path.exists('/tmp/left') or len([p for p in os.listdir('/proc') if p.isdigit()]) > 3: print('met')
+time.sleep(0.2)
+if os.path.exists('/tmp/left'): print('met')
 open('/tmp/left', 'w').close()
-if os.fork() == 0: time.sleep(60)
+while os.fork() == 0:
+    open('/tmp/left', 'w').close()
+    time.sleep(0.05)
 """
     tests = (Prints("", ""), Prints("", ""))
     assert run(program, tests, limits=PATIENT, cell=cell) == (RIGHT, RIGHT)
