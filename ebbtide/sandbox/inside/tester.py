@@ -192,7 +192,10 @@ def prints(test: dict[str, str], program: str, *, spawn: Spawn, watch: Watch, mo
         given.seek(0)
         process = spawn(["program.py"], stdin=given, stdout=printed)
         watch.program, watch.output = process.pid, printed.fileno()
-        status = process.wait()
+        try:
+            status = process.wait()
+        finally:
+            watch.output = None  # before it is closed: the clock may look at any moment
         if status == -signal.SIGXCPU:
             raise Fault("timeout")
         if os.fstat(printed.fileno()).st_size > most:
