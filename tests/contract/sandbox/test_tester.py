@@ -14,7 +14,7 @@ from ebbtide.sandbox.inside.tester import prints
 
 
 def spawn(script: list[str], **more: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, *script], **more)  # noqa: S603 - the test's own line
+    return subprocess.Popen([sys.executable, *script], **more)
 
 
 def test_nobody_looks_at_an_output_that_is_closed(
