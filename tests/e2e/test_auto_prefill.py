@@ -16,14 +16,23 @@ ACTORS = 3
 
 
 def dear_actors(material: Material) -> Spec:
-    """One group over all actors: each computes its long prompt, at a hundred times the price."""
+    """An actor has one slot and time alone counts, so a group is split over all actors.
+
+    Each computes its long prompt, at a hundred thousand times the service's price.
+    """
     return material.spec(
         dataset={"train": {"type": "jsonl", "uri": str(material.prompts)}, "maxPromptTokens": 300},
         algorithm={"type": "grpo", "groupSize": 2 * ACTORS},
         training=training(totalSteps=6, promptsPerStep=1, maxResponseTokens=200),
-        decode={"engine": "torch", "device": "cpu", "replicas": ACTORS, "pool": "gpus"},
+        decode={
+            "engine": "torch",
+            "device": "cpu",
+            "replicas": ACTORS,
+            "slots": 1,
+            "pool": "gpus",
+        },
         prefill={"mode": "auto", "device": "cpu", "pool": "spare"},
-        planner={"prediction": "none", "migration": "none"},
+        planner={"migration": "none", "objective": {"type": "lambda", "weight": 1.0}},
         learner={"ranks": 1, "device": "cpu"},
         prices=[
             {"pool": "gpus", "perHour": 100.0},
