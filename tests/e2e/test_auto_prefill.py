@@ -23,7 +23,7 @@ def dear_actors(material: Material) -> Spec:
     return material.spec(
         dataset={"train": {"type": "jsonl", "uri": str(material.prompts)}, "maxPromptTokens": 300},
         algorithm={"type": "grpo", "groupSize": 2 * ACTORS},
-        training=training(totalSteps=6, promptsPerStep=1, maxResponseTokens=200),
+        training=training(totalSteps=8, promptsPerStep=1, maxResponseTokens=200),
         decode={
             "engine": "torch",
             "device": "cpu",
