@@ -23,13 +23,21 @@ class Fleet:
     """Pods are asked for; some of them are parked, the others are `wanted` awake.
 
     The operator makes what is missing and ends what was let go; heartbeats say who is there.
+    `replicas`: pods that the job begins with; `maximum`: pods that it may have.
     """
 
     def __init__(
-        self, *, pen: Pen, crew: Crew, curves: Curves, parking: Parking, replicas: int
+        self,
+        *,
+        pen: Pen,
+        crew: Crew,
+        curves: Curves,
+        parking: Parking,
+        replicas: int,
+        maximum: int,
     ) -> None:
         self._pen, self._crew, self._curves, self._parking = pen, crew, curves, parking
-        self._first, self._pods = replicas, -1
+        self._first, self._pods, self._maximum = replicas, -1, maximum
         self._asked_at = pen.now
         self._due = 0
         self._known: set[str] = set()
@@ -67,12 +75,17 @@ class Fleet:
         return Loading(since + usual, since + max(_PATIENCE * usual, _LEAST_PATIENCE))
 
     def scale(self, wanted: int, let_go: Iterable[str] = ()) -> None:
-        """Ask for `wanted` actors awake beside those that go; nothing more is given to these."""
+        """Ask for `wanted` actors awake beside those that go; nothing more is given to these.
+
+        Parked ones for whom the pool has no room beside them go too.
+        """
         before = self.wanted
         for name in let_go:
             actor = self._crew.get(name)
             if actor is not None:
                 actor.leaving = True
+        for actor in self.parked()[max(0, self._maximum - wanted) :]:
+            actor.leaving = True
         missing = max(0, wanted - len(self._crew.working()))
         if missing and wanted > before:
             self._asked_at, self._due = self._pen.now, missing

@@ -52,7 +52,12 @@ class Layout:
             pen=pen, crew=self._crew, patience=config.patience, load=handouts.load
         )
         self._fleet = fleet = Fleet(
-            pen=pen, crew=self._crew, curves=curves, parking=parking, replicas=work.replicas
+            pen=pen,
+            crew=self._crew,
+            curves=curves,
+            parking=parking,
+            replicas=work.replicas,
+            maximum=steering.maximum,
         )
         self._prefill = PrefillChoice(
             auto=steering.auto_prefill, economy=config.economy, curves=curves

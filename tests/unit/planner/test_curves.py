@@ -58,7 +58,7 @@ def a_fleet(replicas: int = 1) -> tuple[Fleet, Pen, Crew, Curves]:
     book.apply(Epoch(1, 1, 0, None))
     pen, crew, curves = Pen(book=book, now=0.0), Crew(lease=10.0), Curves(GUESS, measured=True)
     parking = Parking(pen=pen, crew=crew, patience=Patience(), load=lambda _: None)
-    fleet = Fleet(pen=pen, crew=crew, curves=curves, parking=parking, replicas=replicas)
+    fleet = Fleet(pen=pen, crew=crew, curves=curves, parking=parking, replicas=replicas, maximum=4)
     return fleet, pen, crew, curves
 
 

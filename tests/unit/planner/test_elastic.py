@@ -161,8 +161,10 @@ class ElasticWorld(FaultyWorld):
     def begin_elastic(self, minimum: int, maximum: int) -> None:
         deadlines = Deadlines(step=1000.0, score=20.0, learn=2000.0)
         steering = elastic(minimum=minimum, maximum=maximum)
-        config = a_config(deadlines=deadlines, steering=steering)
-        self.world = World(config, some_data(), actors=min(2, maximum))
+        first = min(2, maximum)
+        work = msgspec.structs.replace(a_config().work, replicas=first)
+        config = a_config(work=work, deadlines=deadlines, steering=steering)
+        self.world = World(config, some_data(), actors=first)
         self.foreign = 0
         self.hurt = False
 

@@ -166,8 +166,10 @@ class ParkingWorld(ElasticWorld):
         deadlines = Deadlines(step=1000.0, score=20.0, learn=2000.0)
         profile = straight_profile("model", first=0.5, more=0.0, start=60.0, wake=0.0)
         eager = msgspec.structs.replace(steering(minimum=minimum), maximum=maximum, profile=profile)
-        config = a_config(deadlines=deadlines, steering=eager, economy=economy(0.0))
-        self.world = World(config, some_data(), actors=min(2, maximum))
+        first = min(2, maximum)
+        work = msgspec.structs.replace(a_config().work, replicas=first)
+        config = a_config(work=work, deadlines=deadlines, steering=eager, economy=economy(0.0))
+        self.world = World(config, some_data(), actors=first)
         self.foreign = 0
         self.hurt = False
 

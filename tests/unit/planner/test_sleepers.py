@@ -30,7 +30,12 @@ class Pool:
         self.loaded: list[str] = []
         self.parking = Parking(pen=self.pen, crew=self.crew, patience=Patience(), load=self._load)
         self.fleet = Fleet(
-            pen=self.pen, crew=self.crew, curves=self.curves, parking=self.parking, replicas=2
+            pen=self.pen,
+            crew=self.crew,
+            curves=self.curves,
+            parking=self.parking,
+            replicas=2,
+            maximum=2,
         )
         for name in "ab":
             self.hear(name, 1)
@@ -129,6 +134,14 @@ def test_whoever_is_let_go_asleep_is_no_pod_of_the_pool() -> None:
     pool.fleet.scale(1, ["b"])
     assert pool.pen.taken() == [ScalePool(1, ("b",))]
     assert pool.asleep == []
+
+
+def test_who_sleeps_is_let_go_where_the_pool_has_no_room_for_it() -> None:
+    pool = Pool()
+    pool.park("b", Ok(2))
+    pool.hear("c", 1)
+    pool.fleet.scale(2)
+    assert ScalePool(2, ("b",)) in pool.pen.taken()
 
 
 def test_one_that_died_asleep_is_to_be_replaced() -> None:
