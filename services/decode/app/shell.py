@@ -165,16 +165,20 @@ class Shell:
         self._step(event)
 
     def _step(self, event: Event) -> CommandReply | None:
-        before = (self._actor.state, self._actor.policy)
+        before = self._told()
         reply: CommandReply | None = None
         for effect in self._actor.step(event, self._world.clock.now()):
             if isinstance(effect, Reply):
                 reply = effect.reply
             else:
                 self._perform[type(effect)](effect)
-        if before != (self._actor.state, self._actor.policy):
+        if before != self._told():
             self._changed.set()
         return reply
+
+    def _told(self) -> tuple[object, ...]:
+        """What a heartbeat tells at once: time is charged by the cause that it shows."""
+        return self._actor.state, self._actor.policy, self._actor.busy
 
     # --- what happens -----------------------------------------------------------------------------
 

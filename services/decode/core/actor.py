@@ -10,13 +10,7 @@ from __future__ import annotations
 
 from ebbtide import journals
 from ebbtide.loading import Loading
-from ebbtide.ports import (
-    EngineCut,
-    EngineEvent,
-    EngineFailed,
-    EngineFinished,
-    NewTokens,
-)
+from ebbtide.ports import EngineCut, EngineEvent, EngineFailed, EngineFinished, NewTokens
 from ebbtide.wire import (
     ActorCommand,
     Assign,
@@ -129,6 +123,11 @@ class Actor:
         if self._resting.asleep:
             return "asleep"
         return "serving" if self.policy else "empty"
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a sample."""
+        return bool(self._held)
 
     @property
     def unjournalled(self) -> int:
