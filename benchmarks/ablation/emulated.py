@@ -22,7 +22,7 @@ ACTORS, PROMPTS, GROUP, LIMIT, PROMPT_TOKENS = 16, 256, 3, 1024, 100
 SPEED = 1.0
 """Emulated seconds in one of ours. Above 1 the run is shorter, but the platform's own time, which
 no speed changes, weighs more."""
-STEPS, WARMUP, SIDE_BY_SIDE = 7, 2, 3
+STEPS, WARMUP = 7, 2
 EMULATION = {
     "meanTokens": 311.0,
     "sigma": 0.42,
@@ -42,9 +42,7 @@ PRICES = [
 def setting(folder: Path) -> Setting:
     """`folder` holds the model, and gets the prompts."""
     prompts = write_prompts(folder / "emulated.jsonl", PROMPTS, tokens=PROMPT_TOKENS)
-    return Setting(
-        "emulated", lambda v: spec(folder / "model", prompts, v), STEPS, WARMUP, SIDE_BY_SIDE
-    )
+    return Setting("emulated", lambda v: spec(folder / "model", prompts, v), STEPS, WARMUP)
 
 
 def spec(folder: Path, prompts: Path, variant: Variant) -> Mapping[str, Any]:

@@ -23,9 +23,9 @@ PRICES = [
 
 
 def setting(folder: Path) -> Setting:
-    """`folder` holds the model, and gets the prompts. One job at a time: they really compute."""
+    """`folder` holds the model, and gets the prompts."""
     prompts = write_prompts(folder / "real.jsonl", PROMPTS, tokens=PROMPT_TOKENS)
-    return Setting("real", lambda v: spec(folder / "model", prompts, v), STEPS, WARMUP, 1)
+    return Setting("real", lambda v: spec(folder / "model", prompts, v), STEPS, WARMUP)
 
 
 def spec(folder: Path, prompts: Path, variant: Variant) -> Mapping[str, Any]:

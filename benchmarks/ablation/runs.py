@@ -1,4 +1,4 @@
-"""Runs the variants of a part, several jobs side by side where that disturbs nobody."""
+"""Runs the variants of a part, one after the other: beside another job steps take longer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,14 +32,11 @@ class Setting:
     spec: Callable[[Variant], Mapping[str, Any]]
     steps: int
     warmup: int
-    side_by_side: int
 
 
 def run_all(stack: Stack, setting: Setting, variants: Sequence[Variant]) -> dict[str, Outcome]:
     """The outcome of each variant, by name."""
-    with ThreadPoolExecutor(setting.side_by_side) as pool:
-        jobs = [pool.submit(_run, stack, setting, n, v) for n, v in enumerate(variants)]
-        return {v.name: job.result() for v, job in zip(variants, jobs, strict=True)}
+    return {v.name: _run(stack, setting, number, v) for number, v in enumerate(variants)}
 
 
 def _ended(stack: Stack, name: str) -> Job:
