@@ -51,6 +51,10 @@ class Elastic:
         parked = self._park(surplus, whole)
         self._ask(actors, [name for name in surplus if name not in parked])
 
+    def follow(self, actors: int) -> None:
+        """An earlier planner decided so, and may have ended before it asked for them."""
+        self._target = actors
+
     def _ask(self, wanted: int, let_go: Sequence[str] = ()) -> None:
         """Have so many awake: those that sleep are woken before others are started."""
         self._fleet.wake(wanted - self._fleet.wanted)
@@ -74,11 +78,13 @@ class Elastic:
         self._part(idle, self._until_next(step, rest), least=1 if step.undecoded else 0)
 
     def _have_somebody(self) -> None:
-        """Whatever was planned: what waits needs an actor that is awake."""
+        """Whatever was planned: what waits needs an actor that is awake; a wish may be lost."""
         if not self._fleet.wanted:
             self._ask(1)
-        elif not self._handouts.crew.working():
-            self._fleet.wake(1)
+        elif self._handouts.crew.working() or self._fleet.wake(1):
+            return
+        elif not self._fleet.coming():
+            self._fleet.ask_again(max(1, self._target))
 
     def spare(self, step: OpenStep, slots: int) -> int:
         """How many actors would be let go or parked if they ran empty now."""

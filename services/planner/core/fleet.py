@@ -93,6 +93,11 @@ class Fleet:
         going = tuple(sorted(actor.name for actor in self._crew if actor.leaving))
         self._pen.do(ScalePool(self._pods, going))
 
+    def ask_again(self, wanted: int) -> None:
+        """Nobody is there, and nobody is believed to come: what was asked for may be lost."""
+        self._asked_at = self._pen.now
+        self.scale(wanted)
+
     def can_park(self, name: str) -> bool:
         """Whether the actor may be told to sleep."""
         return self._parking.can(name)

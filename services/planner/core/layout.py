@@ -122,6 +122,7 @@ class Layout:
         """Decide, unless the ledger says how it was decided; then act on it."""
         if step.decided is not None:
             self._prefill.follow(account.load(step.decided.decision))
+            self._pool.follow(step.decided.actors)
         self._deal(step, step.decided or self._decide(step))
         self._migration.open()
         self._fresh = False

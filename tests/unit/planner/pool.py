@@ -11,14 +11,21 @@ if TYPE_CHECKING:
 
 
 class ModelOperator:
-    """Does nothing before the first wish. `wishes`: all of them, in order."""
+    """Does nothing before the first wish.
+
+    `wishes`: all that came, in order. `loses`: so many of the next never come.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.wishes: list[ScalePool] = []
+        self.loses = 0
 
     def told(self, wish: ScalePool) -> None:
-        self.wishes.append(wish)
+        if self.loses:
+            self.loses -= 1
+        else:
+            self.wishes.append(wish)
 
     def work(self) -> None:
         """One look at the pool."""

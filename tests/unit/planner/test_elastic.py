@@ -57,6 +57,10 @@ def accepted_of(world: World, step: int) -> list[Accepted]:
     return sorted(records, key=lambda record: record.key)
 
 
+def decisions(world: World) -> list[Decided]:
+    return [record for record in world.records if isinstance(record, Decided)]
+
+
 def wishes(world: World) -> list[int]:
     return [wish.replicas for wish in world.operator.wishes]
 
@@ -144,14 +148,29 @@ def test_a_planner_that_takes_over_follows_the_recorded_decision() -> None:
         world.one_round()
     while not isinstance(world.records[-1], Decided):
         world.one_round() if not world.seat.todo else world.perform(world.seat, 1)
-    decided = [r for r in world.records if isinstance(r, Decided)]
+    decided = decisions(world)
     world.kill_planner()
     step = world.seat.planner.book.open
     assert step is not None
     assert step.decided == decided[-1]
     run(world)
-    again = [r for r in world.records if isinstance(r, Decided) and r.step == decided[-1].step]
-    assert len(again) == 1
+    assert [r.step for r in decisions(world)].count(decided[-1].step) == 1
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_actors_are_asked_for_again_where_the_wish_was_lost(*, kill: bool) -> None:
+    world = a_world()
+    run(world, until=lambda: 0 in wishes(world) and not world.actors)
+    world.operator.loses = 10**6
+    decided = len(decisions(world))
+    run(world, until=lambda: len(decisions(world)) > decided)
+    world.operator.loses = 0
+    if kill:
+        world.kill_planner()
+    run(world)
+    assert world.outcome
+    assert world.outcome.outcome == "complete"
+    assert max(report.seconds for report in world.reports.values()) < 200
 
 
 class ElasticWorld(FaultyWorld):
@@ -170,6 +189,10 @@ class ElasticWorld(FaultyWorld):
 
     def begin(self) -> None:
         """Not the other world's."""
+
+    @rule()
+    def a_wish_is_lost(self) -> None:
+        self.world.operator.loses += 1
 
     @rule()
     def the_operator_works(self) -> None:

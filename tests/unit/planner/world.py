@@ -322,7 +322,8 @@ class World:
 
     def calm(self, rounds: int = 800) -> None:
         """Faults stop: everything arrives, everybody works, until the job ends."""
-        if not any(not actor.draining for actor in self.actors.values()):
+        alive = any(not actor.draining for actor in self.actors.values())
+        if not (alive or self.config.steering.elastic):
             self.start_actor()
         for _ in range(rounds):
             if self.outcome:
