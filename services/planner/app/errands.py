@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
 
 from ebbtide import paths, streams
-from ebbtide.errors import DeadlineExceeded, NotFound, Temporary
+from ebbtide.errors import Conflict, DeadlineExceeded, NotFound, Temporary
 from ebbtide.logs import Log
 from ebbtide.ports import Consumer, Delivery, FactMessage
 from ebbtide.tracing import NO_SPANS, Spans
 from ebbtide.wire import CommandReply, Fence, LearnerReply, Ref, ScoreRequest, digest, encode
+from services.planner.app import pool
 from services.planner.app.data import PromptReader
 from services.planner.app.world import World
 from services.planner.core.effects import (
@@ -55,6 +56,7 @@ class Errands:
         self._spans = spans
         self._world, self._fence, self._post, self._log = world, fence, post, log
         self._prompts = PromptReader(world.blobs)
+        self._wish = ScalePool(0, ())
         self.consumer: Consumer | None = None
         self.deliveries: dict[int, Delivery] = {}
         self._errands: Mapping[type, Callable[[Any], Work]] = {
@@ -99,7 +101,7 @@ class Errands:
         for _ in range(_TRIES):
             try:
                 return await write()
-            except (Temporary, NotFound) as error:
+            except (Temporary, NotFound, Conflict) as error:
                 self._log.warning("not written; trying again", why=str(error))
                 await self._world.clock.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -162,18 +164,14 @@ class Errands:
             await self._world.blobs.delete(path)
 
     async def _scale(self, effect: ScalePool) -> None:
-        """Only where it differs: the operator makes the pool with what the job says."""
-        cluster, settings = self._world.cluster, self._world.settings
+        """Whoever has to try again writes what is wanted by then, not what was before."""
+        cluster, self._wish = self._world.cluster, effect
         if cluster is None:
             return
-        wanted = {"replicas": effect.replicas, "release": list(effect.release)}
 
         async def scale() -> None:
-            pool = await cluster.get("DecodePool", settings.namespace, settings.job)
-            if _differs(pool.spec, wanted):
-                await cluster.patch(
-                    "DecodePool", settings.namespace, settings.job, {"spec": wanted}
-                )
+            if not await pool.scale(cluster, self._world.settings, self._wish):
+                self._log.warning("the pool of that name is another job's")
 
         await self._insist(scale)
 
@@ -200,8 +198,3 @@ class Errands:
             abandoned=report.samples.abandoned,
             restarted=report.samples.restarted,
         )
-
-
-def _differs(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    release: Sequence[str] = spec.get("release", ())
-    return bool(spec.get("replicas") != wanted["replicas"] or list(release) != wanted["release"])

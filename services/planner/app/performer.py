@@ -26,6 +26,7 @@ from services.planner.core.effects import (
     Effect,
     Finish,
     LoadPrompts,
+    ScalePool,
     Send,
     WriteBlob,
 )
@@ -85,9 +86,9 @@ class Performer:
 
     async def _perform_some(self) -> None:
         records, others = self._take()
-        if records or any(isinstance(effect, Finish) for effect in others):
-            # An outcome without a record of its own needs an empty segment: only the ledger's
-            # owner may end the job.
+        if records or any(isinstance(effect, Finish | ScalePool) for effect in others):
+            # What has no record of its own needs an empty segment: only the ledger's owner may
+            # end the job, or change its pool.
             began = self._clock.now()
             await self._ledger.append(records)
             self._metrics.appended(len(records), self._clock.now() - began)

@@ -22,6 +22,7 @@ from services.planner.core.effects import (
     Append,
     Effect,
     Finish,
+    ScalePool,
     Send,
     WriteBlob,
 )
@@ -179,15 +180,20 @@ def test_the_outcome_comes_after_all_records() -> None:
     run_virtual(scenario())
 
 
-def test_only_the_owner_of_the_ledger_ends_the_job() -> None:
+@pytest.mark.parametrize(
+    "effect",
+    [Finish("failed", "LearnerTimeout", "it was the planner that slept"), ScalePool(0, ())],
+)
+def test_only_the_owner_of_the_ledger_ends_the_job_or_scales_its_pool(effect: Effect) -> None:
     async def scenario() -> None:
         bench = Bench(gather=0.0)
         running = await bench.start()
         newer = bench.new_ledger(b"b" * 16)
         await newer.take_over(lambda _: None, attempt=1, parent=lambda: None)
-        bench.performer.add([Finish("failed", "LearnerTimeout", "it was the planner that slept")])
+        bench.performer.add([effect])
         with pytest.raises(Fenced):
             await running
         assert not bench.performer.finished.done()
+        assert bench.done == []
 
     run_virtual(scenario())

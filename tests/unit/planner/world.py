@@ -233,22 +233,27 @@ class World:
                 self.feed(seat, ManifestCommitted(step, ref_to(path, found)))
             case LoadPrompts():
                 self._load_prompts(seat, effect)
-            case Report() | Finish() | ScalePool() if seat is self.seat:
-                self._note(effect)
+            case Report() | Finish() | ScalePool():
+                self._note(seat, effect)
 
-    def _note(self, effect: Report | Finish | ScalePool) -> None:
+    def _note(self, seat: Seat, effect: Report | Finish | ScalePool) -> None:
         match effect:
-            case Finish():
-                self.outcome = effect
             case ScalePool():
-                self.operator.told(effect)
-            case Report(report=report):
+                self._own(seat)
+                if seat.alive:
+                    self.operator.told(effect)
+            case Finish() if seat is self.seat:
+                self.outcome = effect
+            case Report(report=report) if seat is self.seat:
                 self.reports[report.step] = report
 
-    def _append(self, seat: Seat, record: Record) -> None:
+    def _own(self, seat: Seat) -> None:
         """A put at the next slot of the chain: an old planner's fails, and it ends."""
         newest = max(r.n for r in self.records if isinstance(r, Epoch))
         seat.alive = seat.fence.planner_epoch == newest
+
+    def _append(self, seat: Seat, record: Record) -> None:
+        self._own(seat)
         self.records += [record] if seat.alive else []
 
     def _write(self, path: str, data: bytes) -> None:
