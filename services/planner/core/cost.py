@@ -64,10 +64,15 @@ class Meter:
             del self._now[role, pod]
             self._heard.pop((role, pod), None)
 
+    def lose(self, role: str, pod: str) -> None:
+        """The pod is gone since it was last heard."""
+        if (heard := self._heard.get((role, pod))) is not None:
+            self.stop(role, pod, heard)
+
     def expire(self, now: float, after: float) -> None:
         """Pods that were not heard for `after` seconds are gone since they were last heard."""
         for role, pod in [p for p, heard in self._heard.items() if now - heard > after]:
-            self.stop(role, pod, self._heard[role, pod])
+            self.lose(role, pod)
 
     def open_seconds(self, now: float) -> dict[tuple[str, str], float]:
         """Seconds since the last `cut`, by role and cause."""

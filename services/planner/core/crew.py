@@ -18,6 +18,8 @@ CONFIRMED = 0
 """The actor is known to have the hand-out: any later heartbeat without it proves a loss."""
 UNANSWERED = -1
 """Submitted, and nothing heard yet: a heartbeat without it proves nothing."""
+UNTOLD = -1.0
+"""It sleeps unasked, since a moment that is still to be noted."""
 
 
 class Actor(msgspec.Struct):
@@ -112,7 +114,11 @@ class Sighting(msgspec.Struct, frozen=True):
 
 
 class Crew:
-    """All actors whose lease holds."""
+    """All actors whose lease holds.
+
+    Leases run by a clock that stands still while the broker is away: who cannot be heard then has
+    lost nothing.
+    """
 
     def __init__(self, *, lease: float) -> None:
         self._lease = lease
@@ -177,7 +183,7 @@ def _update(actor: Actor, beat: Heartbeat, now: float) -> bool:
     actor.state, actor.policy = beat.state, beat.policy
     actor.slots = beat.stats.slots or actor.slots
     if actor.state == "asleep" and actor.woken_at is None and not actor.parked:
-        actor.parked, actor.parked_at = True, now
+        actor.parked, actor.parked_at = True, UNTOLD
     return fresh
 
 

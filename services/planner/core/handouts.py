@@ -102,7 +102,7 @@ class Handouts:
     def adopt(self, step: OpenStep) -> None:
         """After a planner's restart: what the ledger says is out gets a lease to be shown."""
         for sample in step.where(OUT):
-            self.crew.expect(step.actors[sample], step.codes[sample], self._pen.now)
+            self.crew.expect(step.actors[sample], step.codes[sample], self._pen.reachable)
 
     def fill(self, step: OpenStep) -> int:
         """Give each serving actor what it has room for; returns how many samples went out."""
@@ -216,7 +216,7 @@ class Handouts:
 
     def hear(self, beat: Heartbeat) -> Sighting | None:
         """Take in an actor's heartbeat; None if it was old."""
-        sighting = self.crew.hear(beat, self._pen.now)
+        sighting = self.crew.hear(beat, self._pen.reachable)
         if sighting is None:
             return None
         step = self._pen.book.open
@@ -301,7 +301,7 @@ class Handouts:
 
     def lapse(self) -> list[Actor]:
         """Take back what actors had that were not heard for a lease; returns them."""
-        gone = self.crew.lapsed(self._pen.now)
+        gone = self.crew.lapsed(self._pen.reachable)
         for actor in gone:
             self._bereave(actor)
         return gone

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ebbtide.wire import CommandReply, Ok, Refusal, Sleep
 from services.planner.core.config import Patience
-from services.planner.core.crew import Actor, Crew
+from services.planner.core.crew import UNTOLD, Actor, Crew
 from services.planner.core.pen import Pen
 
 
@@ -71,6 +71,8 @@ class Parking:
 
     def hear(self, actor: Actor) -> float | None:
         """Take in its heartbeat; the seconds that it took to wake, once it has."""
+        if actor.parked_at == UNTOLD:
+            actor.parked_at = self._pen.now
         if actor.parked and actor.state != "asleep":
             actor.parked = bool(actor.parking) or actor.number < actor.parked_by
         if actor.woken_at is None or actor.state != "serving":

@@ -310,5 +310,5 @@ class Planner:
 
     def _mourn(self, gone: list[Actor]) -> None:
         for actor in gone:
-            self._meter.stop("decode", actor.name, actor.heard)
+            self._meter.lose("decode", actor.name)
             self._pen.do(Note("actor lost", {"actor": actor.name}))

@@ -57,11 +57,11 @@ class Prefills:
         """Take in a heartbeat; False if it was old."""
         known = self._services.get(beat.instance)
         if known is None or known.beat.incarnation != beat.incarnation:
-            self._services[beat.instance] = _Service(beat, self._pen.now)
+            self._services[beat.instance] = _Service(beat, self._pen.reachable)
         elif beat.number <= known.beat.number:
             return False
         else:
-            known.beat, known.heard = beat, self._pen.now
+            known.beat, known.heard = beat, self._pen.reachable
         self._load(beat.instance)
         return True
 
@@ -77,7 +77,7 @@ class Prefills:
 
     def lapse(self) -> None:
         """Forget what was not heard for a lease."""
-        since = self._pen.now - self._patience.lease
+        since = self._pen.reachable - self._patience.lease
         self._services = {n: s for n, s in self._services.items() if s.heard >= since}
 
     def kv(self, policy: PolicyRef, prompt_tokens: int) -> KvKey | None:
