@@ -327,6 +327,7 @@ class World:
 
     def calm(self, rounds: int = 800) -> None:
         """Faults stop: everything arrives, everybody works, until the job ends."""
+        self.operator.loses = 0
         alive = any(not actor.draining for actor in self.actors.values())
         if not (alive or self.config.steering.elastic):
             self.start_actor()
