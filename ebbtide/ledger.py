@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import struct
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
 
 from ebbtide import paths
-from ebbtide.errors import Corrupt, Fenced, NotFound, Temporary
+from ebbtide.errors import Corrupt, Fenced, NotFound, Refused, Temporary
 from ebbtide.ports import Blobs, Clock
 from ebbtide.wire import Epoch, Record, Ref, encode
 
@@ -173,7 +173,7 @@ class Ledger:
         """Replay everything into `apply`, then claim the next epoch (which is applied too).
 
         `parent` gives the manifest that the attempt restores from, once all is replayed. Raises
-        Fenced if the ledger knows a newer attempt.
+        Fenced if the ledger knows a newer attempt, Refused if the store cannot hold a ledger.
         """
         while True:
             await self.replay(apply)
@@ -200,6 +200,7 @@ class Ledger:
         epoch = Epoch(n=number, attempt=attempt, seals=self._next, parent=parent)
         if not await self._put([epoch]):
             return None
+        await self._prove([epoch])
         self._epoch = self._last = epoch
         return epoch
 
@@ -220,17 +221,29 @@ class Ledger:
         assert not self._spent, "a ledger that failed must not be used again"
         self._spent = True
         data = encode_segment(self._next, self._writer, records)
-        won = await self._put_for_certain(paths.segment(self._uid, self._next), data)
+        path = paths.segment(self._uid, self._next)
+        won = await self._insist(lambda: self._put_once(path, data))
         self._spent = False
         self._next += won
         return won
 
-    async def _put_for_certain(self, path: str, data: bytes) -> bool:
+    async def _prove(self, records: Sequence[Record]) -> None:
+        """Write what was written last once more: a store that takes it would take a zombie's."""
+        slot = self._next - 1
+        path, data = paths.segment(self._uid, slot), encode_segment(slot, self._writer, records)
+        if await self._insist(lambda: self._blobs.put_if_absent(path, data)):
+            self._spent = True
+            raise Refused(
+                "blobs: this store writes over what is there when told not to (put_if_absent), so"
+                " it can hold no ledger; use a folder, or a store with conditional writes"
+            )
+
+    async def _insist(self, put: Callable[[], Awaitable[bool]]) -> bool:
         deadline = self._clock.now() + self._patience
         pause = _FIRST_PAUSE
         while True:
             try:
-                return await self._put_once(path, data)
+                return await put()
             except Temporary:
                 if self._clock.now() + pause > deadline:
                     raise

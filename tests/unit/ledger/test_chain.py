@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from ebbtide import paths
-from ebbtide.errors import Corrupt, Fenced, Temporary
+from ebbtide.errors import Corrupt, Fenced, Refused, Temporary
 from ebbtide.ledger import Ledger, encode_segment, read_chain
 from ebbtide.testing.blobs import AMBIGUOUS, FAIL, OK, FakeBlobs, random_outcomes
 from ebbtide.testing.clock import VirtualClock, run_virtual
@@ -47,6 +47,23 @@ def test_a_new_planner_replays_what_the_last_one_wrote() -> None:
         second, seen = await started(blobs, 2)
         assert seen == [Epoch(1, 1, 0, None), note(1), note(2), Epoch(2, 1, 2, None)]
         assert second.epoch.n == 2
+
+    run_virtual(scenario())
+
+
+class Careless(FakeBlobs):
+    """Writes over what is there."""
+
+    async def put_if_absent(self, path: str, data: bytes) -> bool:
+        await self.put(path, data)
+        return True
+
+
+def test_a_store_that_writes_over_what_is_there_holds_no_ledger() -> None:
+    async def scenario() -> None:
+        blobs = Careless()
+        with pytest.raises(Refused, match="put_if_absent"):
+            await started(blobs, 1)
 
     run_virtual(scenario())
 
