@@ -21,8 +21,8 @@ from ebbtide.errors import Temporary
 from ebbtide.logs import Log
 from ebbtide.ports import Blobs, Bus, Clock, FactMessage, Hot
 from ebbtide.tracing import NO_SPANS, Spans
-from ebbtide.wire import Dispatch, Finished, Journal, JournalRef, Rollout, encode
-from services.decode.core.messages import Event, Journalled, Settled, Stored, Terminal
+from ebbtide.wire import Dispatch, Fence, Finished, Journal, JournalRef, Rollout, encode
+from services.decode.core.messages import Event, Journalled, Publish, Settled, Stored, Terminal
 from services.decode.core.tracing import decoded
 
 T = TypeVar("T")
@@ -52,12 +52,12 @@ class Desk:
         self.chunks: asyncio.Queue[tuple[JournalRef, Journal]] = asyncio.Queue()
         self.rollouts: asyncio.Queue[Rollout] = asyncio.Queue()
         self.settled: asyncio.Queue[Settled] = asyncio.Queue()
-        self._unsaid: dict[Dispatch, Terminal] = {}
+        self._unsaid: dict[Dispatch, FactMessage] = {}
         self._to_say = asyncio.Event()
 
-    def publish(self, facts: Sequence[Terminal]) -> None:
+    def publish(self, effect: Publish) -> None:
         """Have the facts published; one that waits already is not published twice."""
-        self._unsaid.update((fact.dispatch, fact) for fact in facts)
+        self._unsaid.update((fact.dispatch, _message(fact, effect.to)) for fact in effect.facts)
         self._to_say.set()
 
     def settle(self, settled: Settled) -> None:
@@ -106,7 +106,7 @@ class Desk:
             if not self._unsaid:
                 self._to_say.clear()
             try:
-                await self._bus.publish_facts([_message(fact) for fact in facts])
+                await self._bus.publish_facts(facts)
             except Temporary as error:
                 # They stay in the outbox and are published again.
                 self._log.warning("facts not published", n=len(facts), why=str(error))
@@ -144,10 +144,12 @@ async def _all_of(queue: asyncio.Queue[T]) -> list[T]:
     return found
 
 
-def _message(fact: Terminal) -> FactMessage:
-    tag = type(fact).__struct_config__.tag
-    subject = streams.fact(fact.key.job_uid, fact.dispatch.attempt, str(tag))
-    return FactMessage(subject, encode(fact), f"{fact.key.job_uid}:{_name(fact.dispatch)}:{tag}")
+def _message(fact: Terminal, to: Fence | None) -> FactMessage:
+    """The broker takes a fact for a repetition only where the same planner would hear it."""
+    uid, tag = fact.key.job_uid, type(fact).__struct_config__.tag
+    subject = streams.fact(uid, fact.dispatch.attempt, str(tag))
+    planner = f"{to.attempt}.{to.planner_epoch}" if to else "-"
+    return FactMessage(subject, encode(fact), f"{uid}:{_name(fact.dispatch)}:{tag}:{planner}")
 
 
 def _name(hand: Dispatch) -> str:

@@ -246,7 +246,7 @@ class Shell:
     def _publish(self, effect: Publish) -> None:
         if not effect.again:
             self._metrics.ended(effect.facts)
-        self._desk.publish(effect.facts)
+        self._desk.publish(effect)
 
     async def _fetch(self, effect: Fetch) -> None:
         """Try for as long as the sample is wanted here: whoever waits for it can cut it."""

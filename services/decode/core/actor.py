@@ -356,7 +356,7 @@ class Actor:
         self._outbox[dispatch] = fact
         if isinstance(fact, Cut) and fact.ticket is not None:
             self._holding.add(dispatch, fact.ticket, self._now)
-        self._do(Publish((fact,)))
+        self._do(Publish((fact,), self._fence))
 
     # --- time and leaving -------------------------------------------------------------------------
 
@@ -373,7 +373,7 @@ class Actor:
         if self._now - self._published >= self._limits.republish:
             self._published = self._now
             if self._outbox:
-                self._do(Publish(tuple(self._outbox.values()), again=True))
+                self._do(Publish(tuple(self._outbox.values()), self._fence, again=True))
         if self._now - self._heard >= self._limits.orphan and not self._gone:
             self._gone = True
             self._do(Gone(orphaned=True, unable=self._unable))

@@ -189,9 +189,14 @@ class Store(msgspec.Struct, frozen=True):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Publish the facts: once as they come (`again` is False), then until they are settled."""
+    """Publish the facts: once as they come (`again` is False), then until they are settled.
+
+    `to`: the newest planner known. What an earlier one acknowledged and did not answer for must
+    reach it, so the broker is not to take it for a repetition.
+    """
 
     facts: tuple[Terminal, ...]
+    to: Fence | None
     again: bool = False
 
 

@@ -346,38 +346,6 @@ def test_an_actor_gives_up_a_corrupt_policy_after_half_a_minute_with_its_reason(
     run(scenario)
 
 
-def test_heartbeats_come_each_second_and_at_once_on_a_change(run: Any) -> None:
-    async def scenario(stand: Any) -> None:
-        job = stand.job
-        async with stand.actor():
-            await job.beat("a0")
-            first = await job.beat("a0")
-            began = stand.clock.now()
-            assert (await job.beat("a0")).number == first.number + 1
-            assert stand.clock.now() - began == pytest.approx(1.0)
-            await job.load("a0")
-            assert stand.clock.now() - began < 1.5
-
-    run(scenario)
-
-
-def test_a_heartbeat_tells_at_once_of_the_first_sample_and_of_the_last(run: Any) -> None:
-    async def scenario(stand: Any) -> None:
-        job, now = stand.job, stand.clock.now
-        async with stand.actor():
-            assign = await job.assign(3, await job.load("a0"))
-            busy = asyncio.ensure_future(job.beat("a0", lambda beat: 3 in running(beat)))
-            await job.beat("a0")
-            began = now()
-            await job.submit("a0", assign)
-            await busy
-            assert now() - began < 0.1
-            await job.beat("a0", lambda beat: beat.outbox and not running(beat))
-            assert now() - began == pytest.approx(0.1 * 40, abs=0.2)
-
-    run(scenario)
-
-
 def test_metrics_tell_what_was_done(run: Any) -> None:
     async def scenario(stand: Any) -> None:
         job = stand.job

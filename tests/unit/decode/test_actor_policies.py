@@ -43,7 +43,7 @@ def test_facts_are_published_again_until_settled() -> None:
     rig.finish(dispatch)
     [fact] = rig.facts
     rig.wait(2.0)
-    assert rig.did == [Publish((fact,), again=True)]
+    assert rig.did == [Publish((fact,), FENCE, again=True)]
     rig.wait(1.9)
     assert rig.did == []
     rig.settle(dispatch)

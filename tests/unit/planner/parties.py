@@ -199,7 +199,7 @@ class ModelActor:
         for dispatch in list(self.running):
             self._decode(dispatch, journals=journals)
         for fact in self.outbox.values():
-            self.world.publish(fact)
+            self.world.publish(fact, self.world.seat.fence)
         self.beat()
 
     def _decode(self, dispatch: Dispatch, *, journals: bool) -> None:
@@ -241,7 +241,7 @@ class ModelActor:
 
     def _end(self, fact: Finished | Cut | Failed) -> None:
         self.outbox[fact.dispatch] = fact
-        self.world.publish(fact)
+        self.world.publish(fact, self.world.seat.fence)
 
     def beat(self) -> None:
         self.number += 1
@@ -292,7 +292,7 @@ class ModelScorer:
         self.done += 1
         verdict = self._verdict(request.key)
         fact = ScoreReady(request.key, request.rollout.digest, verdict, "rules", 0.0, "scorer")
-        self.world.publish(fact)
+        self.world.publish(fact, self.done)
 
     def _verdict(self, key: SampleKey) -> Score:
         if self.errors:

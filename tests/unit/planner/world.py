@@ -88,6 +88,10 @@ class Letter:
     deliver: Callable[[], None]
 
 
+DEDUP_SECONDS = 120.0
+"""For so long the broker absorbs a fact of the same name."""
+
+
 class World:
     """`seat` is the present planner; `zombies` were replaced and do not know it.
 
@@ -117,6 +121,7 @@ class World:
         self.answer: Callable[[SampleKey, int], int] = usual_length
         self.sleepers, self.wake_seconds = True, 0.0
         self.model, self.reference = "initial", ""
+        self._said: dict[tuple[Fact, object], float] = {}
         self._timeouts: list[tuple[float, Seat, int]] = []
         self._names = 0
         self.learner = ModelLearner(self, attempt=1)
@@ -282,9 +287,11 @@ class World:
     def post(self, name: str, deliver: Callable[[], None]) -> None:
         self.letters.append(Letter(name, deliver))
 
-    def publish(self, fact: Fact) -> None:
-        """The stream keeps the fact until a planner acknowledges it."""
-        if fact not in self.stream.values():
+    def publish(self, fact: Fact, ident: object) -> None:
+        """The stream keeps the fact until a planner acknowledges it, and absorbs repetitions."""
+        said = self._said.get((fact, ident))
+        if said is None or self.now - said > DEDUP_SECONDS:
+            self._said[fact, ident] = self.now
             self.stream[self._next()] = fact
 
     def publish_policy(self, n: int, attempt: int, content: str) -> tuple[PolicyRef, Ref]:
