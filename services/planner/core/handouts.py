@@ -170,6 +170,7 @@ class Handouts:
 
     def _dispatch(self, step: OpenStep, actor: Actor, sample: int) -> Assign:
         old, holder = step.hands[sample], step.actors[sample]
+        step.counts["restarted"] += step.begins_again(sample, self._pen.fence)
         if old is not None and self.crew.get(holder) and not step.goes_on_from(code_of(old)):
             self.settling.void(holder, old)
         dispatch = Dispatch(self._pen.fence.attempt, self._pen.fence.planner_epoch, self._seq)

@@ -14,6 +14,7 @@ from ebbtide.wire import (
     Decided,
     Dispatch,
     Dispatched,
+    Fence,
     GroupPlan,
     Invalid,
     JournalRef,
@@ -195,6 +196,16 @@ class OpenStep:
             return False
         known = self.journals[sample]
         return known is not None and code_of(known[0]) == code
+
+    def begins_again(self, sample: int, fence: Fence) -> bool:
+        """Whether an earlier planner's hand-out was never shown to this one, and may have run.
+
+        Its journal's length went with whoever knew it, so the sample begins at its prompt.
+        """
+        old = self.hands[sample]
+        if old is None or self.journals[sample] is not None or code_of(old) in self.ended:
+            return False
+        return Fence(old.attempt, old.planner_epoch) < fence
 
     def restart(self, sample: int) -> None:
         """The journal is gone: the sample begins again at its prompt."""
