@@ -36,8 +36,16 @@ async def load_policy(
 
 
 async def _gathered(policy: PolicyRef, index: Ref, blobs: Blobs) -> Path:
-    """The local index, with all its files beside it."""
+    """The local index, with all its files beside it.
+
+    Tensors are compared with the policy's digest once they are loaded. Nothing else says whether
+    the index, the configuration and the tokenizer are what was published, so these are read here.
+    """
+    await blobs.fetch(index)
     path = await blobs.local(index)
     for file in read_index(path, policy).files:
-        await blobs.local(located(index, file))
+        ref = located(index, file)
+        if not file.path.endswith(".safetensors"):
+            await blobs.fetch(ref)
+        await blobs.local(ref)
     return path

@@ -53,7 +53,10 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class PlannerState(msgspec.Struct, frozen=True):
-    """The planner's part of a checkpoint: all of its state between two steps."""
+    """The planner's part of a checkpoint, for whoever reads that without the ledger.
+
+    A planner restores from the ledger alone, which has all this and more.
+    """
 
     step: int
     data_cursor: int

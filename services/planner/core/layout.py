@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ebbtide.reports import MigrationReport, StepReport
 from ebbtide.status import PrefillStatus
 from ebbtide.wire import CommandReply, Decided, Heartbeat
@@ -43,6 +45,7 @@ class Layout:
     ) -> None:
         self._pen, self._config, self._work, self._handouts = pen, config, work, handouts
         self._crew, self._fresh = handouts.crew, True
+        fleet_of = partial(Fleet, replicas=work.replicas, maximum=config.steering.maximum)
         steering = config.steering
         self._elastic = steering.elastic
         self._curves = curves = Curves(steering.profile, measured=steering.measured)
@@ -51,14 +54,7 @@ class Layout:
         self._parking = parking = Parking(
             pen=pen, crew=self._crew, patience=config.patience, load=handouts.load
         )
-        self._fleet = fleet = Fleet(
-            pen=pen,
-            crew=self._crew,
-            curves=curves,
-            parking=parking,
-            replicas=work.replicas,
-            maximum=steering.maximum,
-        )
+        self._fleet = fleet = fleet_of(pen=pen, crew=self._crew, curves=curves, parking=parking)
         self._prefill = PrefillChoice(
             auto=steering.auto_prefill, economy=config.economy, curves=curves
         )
