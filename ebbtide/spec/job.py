@@ -74,6 +74,7 @@ class RLHFJobSpec(Model):
             raise ValueError("budget needs prices: add prices[] or remove budget")
         self._check_critic()
         self._check_prefill()
+        self._check_forward()
         return self
 
     def _check_critic(self) -> None:
@@ -83,6 +84,19 @@ class RLHFJobSpec(Model):
             raise ValueError(
                 "learner.packing is for a critic that begins as the policy: remove"
                 " algorithm.critic.uri or packing"
+            )
+
+    def _check_forward(self) -> None:
+        """A prompt that is not computed in pieces must fit one forward."""
+        vllm, longest = self.decode.vllm, self.dataset.max_prompt_tokens
+        longest += self.training.max_response_tokens
+        most = vllm.max_batched_tokens
+        if self.decode.engine != "vllm" or vllm.chunked_prefill or most is None:
+            return
+        if most < longest:
+            raise ValueError(
+                f"decode.vllm.maxBatchedTokens ({most}) is less than prompt and response together"
+                f" ({longest}): raise it, or set chunkedPrefill"
             )
 
     def _check_prefill(self) -> None:

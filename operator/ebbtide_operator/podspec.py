@@ -24,7 +24,8 @@ class PodSpec(
     """One process. `secret_env`: variables by the name of the secret that holds the value.
 
     `warm`: fork it from the parent that has torch imported. `probe`: it answers at
-    EBBTIDE_HEALTH_PORT, which the runner chooses.
+    EBBTIDE_HEALTH_PORT, which the runner chooses. `runtime`: name of the environment whose Python
+    runs it; empty: the platform's own. On Kubernetes the image decides.
 
     Only Kubernetes knows the others. `account`: service account whose token the pod gets; empty:
     it gets none. `peers`: service by which other pods find it. `node_name`: where it was placed.
@@ -36,6 +37,7 @@ class PodSpec(
     termination_grace_period_seconds: float = 30.0
     warm: bool = False
     probe: bool = True
+    runtime: str = ""
     account: str = ""
     peers: str = ""
     node_name: str = ""

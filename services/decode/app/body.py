@@ -51,6 +51,10 @@ async def _open(
     hot = await stack.enter_async_context(open_hot(settings.valkey_url, password=password))
     engine = make_engine(spec, clock=clock)
     stack.push_async_callback(engine.close)
+    if spec.decode.engine == "vllm":
+        from ebbtide.engines.vllm.metrics import PassedThrough  # noqa: PLC0415
+
+        process.registry.register(PassedThrough())
     try:
         transfer = in_host(name=settings.pod, clock=clock, folder=settings.kv_folder)
         stack.push_async_callback(transfer.close)

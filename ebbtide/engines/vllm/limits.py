@@ -1,0 +1,80 @@
+"""What a vLLM engine is given, and whether a model fits it (pure: no vllm here)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ebbtide.errors import Refused
+
+CPU_BLOCK = 32
+"""Tokens of a KV block on a CPU: the kernels take multiples of it."""
+GPU_BLOCK = 16
+CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Sizes of an attention head that vLLM's CPU kernels know."""
+FLOATS = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmLimits:
+    """Lengths in tokens, times in seconds, memory in bytes."""
+
+    slots: int = 64
+    width: int = 1024
+    """Greatest prompt plus response."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    tensor_parallel: int = 1
+    batched_tokens: int = 0
+    """Most tokens of one forward; 0: vLLM's own choice, but never less than `width`."""
+    chunked_prefill: bool = True
+    memory_share: float = 0.9
+    """Of a GPU's memory, weights and KV together; on a CPU `kv_bytes` says it."""
+    kv_bytes: int = 1 << 30
+    kv_dtype: str = "auto"
+    dtype: str = "auto"
+    """Of the weights; auto: as the policy is published."""
+    eager: bool = True
+    """Without compilation or recorded graphs."""
+    stream_tokens: int = 8
+    """New tokens of a sample come out of vLLM in pieces of so many;"""
+    flush_tokens: int = 32
+    """they are reported when there are so many,"""
+    flush_seconds: float = 1.0
+    """or, for all samples, this long after the last time."""
+    sync_seconds: float = 600.0
+    """Within this time a policy is loaded into a running engine, or the engine is given up."""
+
+    @property
+    def block_size(self) -> int:
+        return CPU_BLOCK if self.device == "cpu" else GPU_BLOCK
+
+    def longest(self, config: Mapping[str, Any]) -> int:
+        """Length that vLLM is told: one more than needed where the model has room for it.
+
+        A probe as long as the width then leaves room for the token that vLLM always draws.
+        """
+        known = _text(config).get("max_position_embeddings")
+        return self.width if known is not None and known <= self.width else self.width + 1
+
+
+def check_fit(config: Mapping[str, Any], limits: VllmLimits) -> None:
+    """Raise Refused, naming the setting, where the model of `config` (config.json) cannot run."""
+    text = _text(config)
+    heads = int(text.get("num_attention_heads", 0))
+    size = int(text.get("head_dim") or (int(text.get("hidden_size", 0)) // max(heads, 1)))
+    parallel, known = limits.tensor_parallel, text.get("max_position_embeddings")
+    if heads and heads % parallel:
+        why = f"{heads} attention heads cannot be split over {parallel} devices"
+        raise Refused(f"{why}: choose a divisor", field="/spec/decode/vllm/tensorParallel")
+    if known is not None and limits.width > int(known):
+        why = f"prompt and response may need {limits.width} tokens, the model has {known} positions"
+        raise Refused(why, field="/spec/training/maxResponseTokens")
+    if limits.device == "cpu" and heads and size not in CPU_HEADS:
+        why = f"vLLM's CPU kernels know no attention head of size {size}, only {CPU_HEADS}"
+        raise Refused(f"{why}: use decode.engine torch", field="/spec/decode/engine")
+
+
+def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = config.get("text_config", config)
+    return found
