@@ -53,16 +53,18 @@ def _torch(spec: RLHFJobSpec, width: int) -> Engine:
 
 
 def _vllm(spec: RLHFJobSpec, width: int) -> Engine:
+    from ebbtide.engines.vllm.limits import VllmLimits, prepare  # noqa: PLC0415
+
+    os.environ["OMP_NUM_THREADS"] = str(spec.decode.threads)  # of the processes that it starts
+    prepare(os.environ)
     import torch  # noqa: PLC0415
 
     from ebbtide.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - has its own environment
-    from ebbtide.engines.vllm.limits import VllmLimits  # noqa: PLC0415
 
     settings, on_gpu = spec.decode.vllm, torch.cuda.is_available()
     device: Literal["cpu", "cuda"] = "cuda" if on_gpu and spec.decode.device != "cpu" else "cpu"
     if spec.decode.device == "cuda" and not on_gpu:
         raise Refused("there is no GPU here", field="/spec/decode/device")
-    os.environ["OMP_NUM_THREADS"] = str(spec.decode.threads)  # of the processes that it starts
     limits = VllmLimits(
         slots=spec.decode.slots,
         width=width,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +13,13 @@ CPU_BLOCK = 32
 GPU_BLOCK = 16
 CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Sizes of an attention head that vLLM's CPU kernels know."""
+_ENVIRONMENT = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
 FLOATS = ("float32", "bfloat16", "float16")
 
 
@@ -56,6 +63,17 @@ class VllmLimits:
         """
         known = _text(config).get("max_position_embeddings")
         return self.width if known is not None and known <= self.width else self.width + 1
+
+
+def prepare(environment: MutableMapping[str, str]) -> None:
+    """Set what vLLM reads from its environment, unless it is set; best before vllm is imported.
+
+    Nothing is sent anywhere, cores are shared by threads as OMP_NUM_THREADS says, and a CPU actor's
+    worker lives in the process that schedules it (VLLM_ENABLE_V1_MULTIPROCESSING; AsyncLLM starts that
+    process in any case).
+    """
+    for name, value in _ENVIRONMENT.items():
+        environment.setdefault(name, value)
 
 
 def check_fit(config: Mapping[str, Any], limits: VllmLimits) -> None:

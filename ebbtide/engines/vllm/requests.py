@@ -53,9 +53,7 @@ def params_of(sample: Sample, stream_tokens: int) -> SamplingParams:
 
 def probe_params() -> SamplingParams:
     """Scores a prompt; the one token that vLLM draws is of no interest."""
-    return SamplingParams(
-        temperature=0.0, max_tokens=1, prompt_logprobs=0, flat_logprobs=True, detokenize=False
-    )
+    return SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
 
 
 def prompt_scores(output: RequestOutput) -> np.ndarray:
@@ -63,11 +61,8 @@ def prompt_scores(output: RequestOutput) -> np.ndarray:
     scored = output.prompt_logprobs
     assert scored is not None, "it was asked for"
     tokens = output.prompt_token_ids or []
-    values = [
-        entry[token].logprob
-        for entry, token in zip(scored, tokens, strict=True)
-        if entry is not None
-    ][-(len(tokens) - 1) :]
+    pairs = zip(scored[1:], tokens[1:], strict=True)  # nothing comes before the first
+    values = [entry[token].logprob for entry, token in pairs if entry is not None]
     return np.asarray(values, dtype=np.float32)
 
 

@@ -13,19 +13,12 @@ from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from ebbtide.engines.vllm.limits import VllmLimits
+from ebbtide.engines.vllm.limits import VllmLimits, prepare
 from ebbtide.engines.vllm.meter import Meter, StepLogger
 from ebbtide.engines.vllm.requests import Live, params_of, probe_params, prompt_of, prompt_scores
 from ebbtide.errors import Permanent
 
 _WORKER = "ebbtide.engines.vllm.worker.PolicyWorker"
-_ENVIRONMENT = {
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-}
-"""Unless the process's environment says otherwise: nothing is sent anywhere, cores are shared."""
 
 
 class Served:
@@ -42,8 +35,7 @@ class Served:
         cls, folder: Path, dtype: str, longest: int, limits: VllmLimits, meter: Meter
     ) -> Served:
         """Start on the Hugging Face folder; blocks the event loop while processes come up."""
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+        prepare(os.environ)
         args = engine_args(folder, dtype, longest, limits)
         llm = AsyncLLM.from_engine_args(args, stat_loggers=[lambda *_: StepLogger(meter)])
         served = cls(llm, limits)
