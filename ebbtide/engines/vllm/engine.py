@@ -205,7 +205,7 @@ class _Desk:
         except Exception as error:  # noqa: BLE001 - whatever happened, the sample ends
             end = EngineFailed(live.sample.dispatch, "engine", f"vLLM failed: {error!r}")
             if not served.broken:
-                await served.abort(live)
+                self._spawn(served.abort(live))
         del self._live[live.sample.dispatch]
         if not self._live:
             self._meter.idle()

@@ -38,8 +38,12 @@ class Served:
         prepare(os.environ)
         args = engine_args(folder, dtype, longest, limits)
         llm = AsyncLLM.from_engine_args(args, stat_loggers=[lambda *_: StepLogger(meter)])
-        served = cls(llm, limits)
-        await served._call("end_with", os.getpid())
+        try:
+            served = cls(llm, limits)
+            await served._call("end_with", os.getpid())
+        except BaseException:
+            llm.shutdown()
+            raise
         return served
 
     @property
@@ -103,7 +107,7 @@ def engine_args(folder: Path, dtype: str, longest: int, limits: VllmLimits) -> A
         dtype=dtype,
         max_model_len=longest,
         max_num_seqs=limits.slots,
-        max_num_batched_tokens=limits.batched_tokens or max(2048, longest),
+        max_num_batched_tokens=limits.batched_tokens or max(2048, longest, limits.slots),
         enable_chunked_prefill=limits.chunked_prefill,
         block_size=limits.block_size,
         enable_prefix_caching=True,

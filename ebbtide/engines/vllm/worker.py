@@ -20,6 +20,7 @@ class PolicyWorker:
     """Called by name through vLLM's `collective_rpc`. Names must not meet those of its workers."""
 
     model_runner: Any
+    reload_weights: Any
 
     def adopt_policy(self, folder: str) -> None:
         """Load the weights of the Hugging Face folder into the running model, in place.
@@ -28,7 +29,7 @@ class PolicyWorker:
         after a load; on a CPU it computes with a packed copy, which would be that of the old
         policy for ever. So it is packed anew here.
         """
-        self.model_runner.reload_weights(weights_path=folder)
+        self.reload_weights(weights_path=folder)
         for module in self.model_runner.get_model().modules():
             method = getattr(module, "quant_method", None)
             if isinstance(module, ParallelLMHead) and type(method) is UnquantizedEmbeddingMethod:
