@@ -14,8 +14,10 @@ help: ## list the targets
 
 setup: .venv/.ready ## install everything into .venv, from the lock file
 
-.venv/.ready: pyproject.toml uv.lock deploy/prometheus/install.sh
+.venv/.ready: pyproject.toml uv.lock $(wildcard deploy/*/install.sh)
 	@deploy/prometheus/install.sh
+	@deploy/bubblewrap/install.sh
+	@deploy/chromium/install.sh
 	@command -v $(UV) >/dev/null || python3 -m pip install --quiet --user --root-user-action=ignore uv
 	@PATH="$$HOME/.local/bin:$$PATH" uv sync --locked --all-extras --group dev
 	@touch $@
@@ -44,8 +46,9 @@ test: setup kube-tools ## every suite that fits in CI
 test-kube: setup kube-tools ## the part of it that runs against a real API server
 	@$(RUN)/python -m pytest -m 'kube and not slow' $(ARGS)
 
-kube-tools: ## build kube-apiserver, etcd and kubectl once, into the user's cache
+kube-tools: ## build kube-apiserver, etcd, kubectl and helm once, into the user's cache
 	@deploy/kube-tools/build.sh
+	@deploy/kube-tools/helm/build.sh
 
 test-slow: setup ## the long forms: 100 kills, the whole API fuzz
 	@$(RUN)/python -m pytest -m slow --timeout 3600 $(ARGS)

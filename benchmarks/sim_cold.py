@@ -1,9 +1,9 @@
 """Cold starts that everybody sees: ours against the best static pool in hindsight.
 
 Starts of 10 s and 60 s that cannot be hidden. The static pools are all sizes, held or released
-after each step (then they start again). Judged is the largest ratio of worth: dollars of all roles
-and the value of time, ours over the best of them, after the first epoch: before it nothing is known,
-and the pool is held as it was asked for. The figure over all epochs stands beside.
+after each step (then they start again). Judged is the largest ratio of worth over all epochs: dollars
+of all roles and the value of time, ours over the best of them. Beside it stands the figure after the
+first epoch, before which no prompt has a history.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measure() -> Measured:
             whole, later = (_ratio(found, best, figure) for figure in (WORTH, WORTH_LATER))
             name = f"{chosen.policy.name} {chosen.size}"
             rows.append((seconds, pools, name, whole.words(), later.words()))
-            ratios.append(later.mean)
+            ratios.append(whole.mean)
     return Measured(
         max(ratios),
         ("start s", "value of time, pools", "best static", "ours, all", "ours, later"),

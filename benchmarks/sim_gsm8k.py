@@ -8,11 +8,10 @@ oracle's cost.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from benchmarks.harness import Measured
 from benchmarks.simulated import (
     CLAIMS,
+    KNOWN_TAIL,
     Claim,
     Setting,
     Sweep,
@@ -23,13 +22,11 @@ from benchmarks.simulated import (
     tailed,
     worst,
 )
-from services.planner.simulate.policies import POLICIES
 from services.planner.simulate.results import Inputs
 from services.planner.simulate.statistics import Estimate
 
 POOLS = (1.5, 4.0, 10.0, 25.0)
 TAILED = (0.4, 0.8, 1.6, 4.0)
-ORACLE = replace(next(p for p in POLICIES if p.name == "oracle"), tail=True)
 
 
 def measure() -> Measured:
@@ -62,7 +59,7 @@ def _settings(name: str, *, tails: bool) -> tuple[Inputs, list[Setting]]:
 
 
 def _tails() -> list[Setting]:
-    return [*tailed(TAILED), *[Setting(ORACLE, pools) for pools in TAILED]]
+    return [*tailed(TAILED), *[Setting(KNOWN_TAIL, pools) for pools in TAILED]]
 
 
 def _later(found: Sweep, name: str, time: float) -> Estimate:

@@ -8,8 +8,7 @@ The oracle's front stands beside: what is out of its reach is out of anybody's.
 from __future__ import annotations
 
 from benchmarks.harness import Measured
-from benchmarks.simulated import Seeds, Setting, Sweep, lambdas, load, ours, sweep
-from services.planner.simulate.policies import POLICIES
+from benchmarks.simulated import KNOWN, Seeds, Setting, Sweep, lambdas, load, ours, sweep
 from services.planner.simulate.statistics import Estimate, cost_at, dominated
 
 WANTED = {
@@ -21,7 +20,6 @@ WANTED = {
 LAMBDAS = (0.3, 0.7, 0.9)
 POOLS = (0.0, 0.25, 0.75, 2.0)
 SEEDS = 5
-ORACLE = next(policy for policy in POLICIES if policy.name == "oracle")
 
 
 def measure() -> Measured:
@@ -30,7 +28,7 @@ def measure() -> Measured:
     rows: list[tuple[object, ...]] = []
     for name, wanted in WANTED.items():
         inputs = load(name, tail=None)
-        settings = [*lambdas(LAMBDAS), *ours(POOLS), *[Setting(ORACLE, p) for p in POOLS]]
+        settings = [*lambdas(LAMBDAS), *ours(POOLS), *[Setting(KNOWN, p) for p in POOLS]]
         found = sweep(inputs, settings, seeds=SEEDS)
         for value, point in zip(LAMBDAS, found.points("rlhfless"), strict=True):
             saved = _cheaper(found, "ours", value)

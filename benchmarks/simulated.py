@@ -20,7 +20,14 @@ from services.planner.simulate.__main__ import read_inputs
 from services.planner.simulate.accounts import Figures
 from services.planner.simulate.oracle import bound
 from services.planner.simulate.play import play
-from services.planner.simulate.policies import OURS, RLHFLESS, STATIC, TAILED, Policy
+from services.planner.simulate.policies import (
+    OURS,
+    POLICIES,
+    RLHFLESS,
+    STATIC,
+    TAILED,
+    Policy,
+)
 from services.planner.simulate.results import LAMBDAS, Inputs, make_case, mean, valued
 from services.planner.simulate.site import Site
 from services.planner.simulate.statistics import Estimate, Point, cost_at
@@ -36,6 +43,9 @@ SEEDS = 20
 WORKERS = 2
 SCENARIOS = Path(__file__).resolve().parents[1] / "deploy" / "scenarios"
 RELEASE = replace(STATIC, name="static-release", released="finish")
+KNOWN = next(policy for policy in POLICIES if policy.name == "oracle")
+"""Ours with every length known, one plan a step."""
+KNOWN_TAIL = replace(KNOWN, tail=True)
 _DRAWS = 400
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from ebbtide.reports import DecisionReport, MigrationReport
+from ebbtide.slices import Figures
 
 JobState = Literal[
     "Pending", "Starting", "Running", "Draining", "Suspended", "Complete", "Failed", "Cancelled"
@@ -231,6 +232,46 @@ class CostReport(ApiModel):
     )
 
 
+class CostGroup(ApiModel):
+    """Jobs that are alike in what they were asked to be told apart by, and of one currency."""
+
+    key: dict[str, str] = Field(description="By key its value; empty: the jobs do not say.")
+    currency: str
+    jobs: int
+    held_seconds: float
+    unpriced_seconds: float = Field(description="Held without a known price.")
+    known: float = Field(description="Cost of what has a price.")
+    total: float | None = Field(None, description="null: some price is not known.")
+
+
+class CostGroupList(ApiModel):
+    """All jobs that are still stored, in groups."""
+
+    by: list[str]
+    items: list[CostGroup]
+
+
+class Reconciled(ApiModel):
+    """One job's bill by us, at full price, and by OpenCost. null: not known."""
+
+    job: str
+    uid: str
+    currency: str
+    held_seconds: float
+    ours: float | None = None
+    theirs: float | None = None
+    agree: bool | None = Field(None, description="They differ by at most 5 %.")
+
+
+class Reconciliation(ApiModel):
+    """Jobs with held time between two moments (Unix seconds)."""
+
+    since: float
+    until: float
+    items: list[Reconciled]
+    strangers: list[str] = Field(description="Uids of jobs that OpenCost knows and we do not.")
+
+
 class Checkpoint(ApiModel):
     """One committed checkpoint."""
 
@@ -314,6 +355,21 @@ class SampleWhole(Sample):
     tokens: list[int]
     logprobs: list[float] = Field(description="Of each token, as the engine drew it.")
     hand_outs: list[HandOut] = Field(description="In order; one that moved has several.")
+
+
+class Slice(Figures):
+    """Samples that are alike in what they were asked to be told apart by."""
+
+    key: dict[str, str] = Field(description="By key its value; empty: it is not known.")
+
+
+class SliceList(ApiModel):
+    """Slices in order of their keys' values; steps `first_step` to `last_step`."""
+
+    first_step: int
+    last_step: int
+    by: list[str]
+    items: list[Slice]
 
 
 class SampleList(ApiModel):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -39,7 +40,7 @@ from ebbtide.api import (
     StepDecision,
     Validation,
 )
-from ebbtide.errors import EbbtideError, Temporary
+from ebbtide.errors import EbbtideError, Refused, Temporary
 from ebbtide.locating import locate
 from ebbtide.sse import parse_stream
 
@@ -93,11 +94,16 @@ class Client:
         timeout: float = 30.0,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
+        if not token.isascii() or not token.isprintable():
+            raise Refused("the token has characters that no token has: copy it anew")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.url = url.rstrip("/")
-        self._http = httpx.Client(
-            base_url=self.url, headers=headers, transport=transport, timeout=timeout
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=self.url, headers=headers, transport=transport, timeout=timeout
+            )
+        except httpx.InvalidURL as error:
+            raise Refused(f"{url} is no address of a gateway: {error}") from None
         self._retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(ATTEMPTS),
             wait=_wait,
@@ -178,37 +184,37 @@ class Client:
     ) -> JobList:
         """One page of jobs; `labels` are `key=value`."""
         query = {"state": list(states), "label": list(labels), "after": after, "limit": limit}
-        return self._get("/v1/jobs", JobList, query)
+        return self.read("/v1/jobs", JobList, query)
 
     def get(self, name: str) -> Job:
         """One job."""
-        return self._get(f"/v1/jobs/{name}", Job)
+        return self.read(f"{_job(name)}", Job)
 
     def cancel(self, name: str) -> Job:
         """Ask for the end of the job."""
-        return self._post(f"/v1/jobs/{name}/cancel", Job)
+        return self._post(f"{_job(name)}/cancel", Job)
 
     def suspend(self, name: str) -> Job:
         """Ask the job to save itself and free its pods."""
-        return self._post(f"/v1/jobs/{name}/suspend", Job)
+        return self._post(f"{_job(name)}/suspend", Job)
 
     def resume(self, name: str) -> Job:
         """Let a suspended job go on."""
-        return self._post(f"/v1/jobs/{name}/resume", Job)
+        return self._post(f"{_job(name)}/resume", Job)
 
     def delete(self, name: str, *, force: bool = False) -> None:
         """Remove an ended job; `force`: any job."""
-        self._send("DELETE", f"/v1/jobs/{name}", params={"force": str(force).lower()})
+        self._send("DELETE", f"{_job(name)}", params={"force": str(force).lower()})
 
     # --- what happened ------------------------------------------------------------------------
 
     def event_page(self, name: str, *, after: str | None = None) -> EventList:
         """Events after a cursor."""
-        return self._get(f"/v1/jobs/{name}/events", EventList, {"after": after})
+        return self.read(f"{_job(name)}/events", EventList, {"after": after})
 
     def events(self, name: str, *, after: str | None = None) -> Iterator[Event]:
         """Events as they happen, until the job ends; a lost connection is taken up again."""
-        for _, data in self._follow(f"/v1/jobs/{name}/events", {}, after):
+        for _, data in self._follow(f"{_job(name)}/events", {}, after):
             if data:
                 yield Event.model_validate_json(data)
 
@@ -216,13 +222,13 @@ class Client:
         self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
     ) -> LogList:
         """The last `tail` lines of each pod."""
-        return self._get(f"/v1/jobs/{name}/logs", LogList, _log_query(role, pod, tail))
+        return self.read(f"{_job(name)}/logs", LogList, _log_query(role, pod, tail))
 
     def follow_logs(
         self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
     ) -> Iterator[LogLine]:
         """Lines as they come, until the job ends."""
-        path = f"/v1/jobs/{name}/logs"
+        path = f"{_job(name)}/logs"
         for event, data in self._follow(path, _log_query(role, pod, tail), None):
             if event == "line":
                 yield LogLine.model_validate_json(data)
@@ -233,14 +239,14 @@ class Client:
         after: str | None = "-1"
         while after is not None:
             query = {"after": after, "limit": 1000}
-            page = self._get(f"/v1/jobs/{name}/metrics", Metrics, query)
+            page = self.read(f"{_job(name)}/metrics", Metrics, query)
             found += page.items
             after = page.next
         return found
 
     def decision(self, name: str, step: int) -> StepDecision:
         """How a committed step was laid out, and why; ApiError (404) for one that is not."""
-        return self._get(f"/v1/jobs/{name}/steps/{step}/decision", StepDecision)
+        return self.read(f"{_job(name)}/steps/{step}/decision", StepDecision)
 
     def cost(
         self,
@@ -255,11 +261,11 @@ class Client:
         """Held time and money in groups (role, actor, pool, cause), of all or of some steps."""
         steps = {"firstStep": first_step, "lastStep": last_step}
         query = {"by": list(by) or None, "since": since, "until": until, **steps}
-        return self._get(f"/v1/jobs/{name}/cost", CostReport, query)
+        return self.read(f"{_job(name)}/cost", CostReport, query)
 
     def checkpoints(self, name: str) -> CheckpointList:
         """Committed checkpoints, newest first."""
-        return self._get(f"/v1/jobs/{name}/checkpoints", CheckpointList)
+        return self.read(f"{_job(name)}/checkpoints", CheckpointList)
 
     def samples(
         self,
@@ -272,12 +278,12 @@ class Client:
     ) -> SampleList:
         """One page of a step's samples; without `step`, of the last one."""
         query = {"step": step, "purpose": purpose, "after": after, "limit": limit}
-        return self._get(f"/v1/jobs/{name}/samples", SampleList, query)
+        return self.read(f"{_job(name)}/samples", SampleList, query)
 
     def sample(self, name: str, *, step: int, group: int, index: int, turn: int = 0) -> SampleWhole:
         """One accepted sample whole; ApiError (404) for one that is not."""
-        path = f"/v1/jobs/{name}/samples/{step}/{group}/{index}"
-        return self._get(path, SampleWhole, {"turn": turn})
+        path = f"{_job(name)}/samples/{step}/{group}/{index}"
+        return self.read(path, SampleWhole, {"turn": turn})
 
     # --- transport ----------------------------------------------------------------------------
 
@@ -288,7 +294,8 @@ class Client:
         except httpx.TransportError:
             return False
 
-    def _get(self, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> T:
+    def read(self, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> T:
+        """What the API says at `path`; None is left out of `query`."""
         given = {key: value for key, value in (query or {}).items() if value is not None}
         return kind.model_validate_json(self._send("GET", path, params=given).content)
 
@@ -353,13 +360,16 @@ class Client:
             yield from parse_stream(response.iter_lines())
 
 
+def _job(name: str) -> str:
+    return f"/v1/jobs/{quote(name, safe='')}"
+
+
 def _body(document: Mapping[str, Any] | bytes) -> bytes:
     return document if isinstance(document, bytes) else msgspec.json.encode(document)
 
 
 def _log_query(role: str | None, pod: str | None, tail: int) -> dict[str, Any]:
-    given = {"role": role, "pod": pod, "tail": tail}
-    return {key: value for key, value in given.items() if value is not None}
+    return {"tail": tail} | {k: v for k, v in (("role", role), ("pod", pod)) if v is not None}
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
@@ -384,5 +394,7 @@ def _api_error(response: httpx.Response) -> ApiError:
 
 
 def _unreachable(url: str, error: Exception) -> Unreachable:
+    if isinstance(error, httpx.ReadTimeout):  # what it was asked may have been done
+        return Unreachable(f"the gateway at {url} took the request and did not answer in time")
     hint = "start one with `ebbtide up`, or set EBBTIDE_URL"
     return Unreachable(f"no gateway answers at {url} ({type(error).__name__}): {hint}")

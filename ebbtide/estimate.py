@@ -131,7 +131,7 @@ def _learner(spec: RLHFJobSpec, shape: ModelShape) -> Memory:
         "activations": _activations(spec, shape),
         "logits": 2 * spec.training.micro_batch_tokens * shape.vocabulary * _FULL,
     }
-    if spec.algorithm.type == "grpo" and spec.algorithm.kl_coefficient > 0:
+    if spec.algorithm.type == "dpo" or getattr(spec.algorithm, "kl_coefficient", 0) > 0:
         parts["reference"] = share
     return Memory("learner", spec.learner.ranks, parts)
 

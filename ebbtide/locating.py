@@ -30,9 +30,16 @@ def locate(environ: Mapping[str, str], home: Path) -> Address:
         return Address(up.url, environ.get("EBBTIDE_TOKEN") or _read_token(up.token_file))
     own = client_file(environ, home)
     if own.is_file():
-        saved = msgspec.json.decode(own.read_bytes(), type=Saved)
+        saved = _saved(own)
         return Address(saved.url, environ.get("EBBTIDE_TOKEN") or saved.token)
     raise Refused("no gateway is known: start one with `ebbtide up`, or set EBBTIDE_URL")
+
+
+def _saved(own: Path) -> Saved:
+    try:
+        return msgspec.json.decode(own.read_bytes(), type=Saved)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Refused(f"{own} cannot be read: {error}") from None
 
 
 def _token_beside(environ: Mapping[str, str], home: Path, url: str) -> str:
@@ -46,3 +53,5 @@ def _read_token(path: str) -> str:
         return Path(path).read_text("utf-8").strip()
     except OSError as error:
         raise Refused(f"cannot read the token file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Refused(f"the token file {path} is damaged: it is not text") from None

@@ -45,6 +45,11 @@ def batch(uid: str, n_attempt: int, step: int) -> str:
     return f"{attempt(uid, n_attempt)}batches/{step:08d}.msgpack"
 
 
+def batches(uid: str, n_attempt: int) -> str:
+    """Prefix of an attempt's frozen batches."""
+    return f"{attempt(uid, n_attempt)}batches/"
+
+
 def shards(uid: str, n_attempt: int, step: int) -> str:
     """Folder of a checkpoint's learner shards."""
     return f"{attempt(uid, n_attempt)}checkpoints/{step:08d}/"

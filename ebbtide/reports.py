@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from ebbtide.slices import SliceReport
 from ebbtide.spec.base import Model
 
 CAUSES = ("busy", "loading", "idle", "parked", "draining", "wasted", "startup")
@@ -297,6 +298,7 @@ class StepReport(Model):
     objective: ObjectiveReport | None = None
     decision: DecisionReport | None = Field(None, description="How it was laid out, and why.")
     migration: MigrationReport | None = Field(None, description="Unset: nothing was to move.")
+    slices: tuple[SliceReport, ...] = Field((), description="Training samples that are alike.")
 
 
 class JobReport(Model):

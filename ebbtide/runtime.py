@@ -31,6 +31,7 @@ from ebbtide.exits import (
 from ebbtide.health import Health, serve_health
 from ebbtide.logs import Log
 from ebbtide.settings import ProcessSettings
+from ebbtide.tracing import NO_SPANS, Spans
 
 __all__ = [
     "EXIT_BUG",
@@ -55,11 +56,19 @@ EXPECTED: tuple[tuple[type[EbbtideError], int, str], ...] = (
 class Process:
     """What a shell gets from its process."""
 
-    def __init__(self, *, group: asyncio.TaskGroup, registry: CollectorRegistry, log: Log) -> None:
+    def __init__(
+        self,
+        *,
+        group: asyncio.TaskGroup,
+        registry: CollectorRegistry,
+        log: Log,
+        spans: Spans = NO_SPANS,
+    ) -> None:
         self.drain = asyncio.Event()
         self.health = Health()
         self.registry = registry
         self.log = log
+        self.spans = spans
         self._group = group
         self._background: set[asyncio.Task[None]] = set()
 
@@ -102,8 +111,9 @@ def run(body: Body, *, settings: ProcessSettings, registry: CollectorRegistry, l
 async def _supervise(
     body: Body, *, settings: ProcessSettings, registry: CollectorRegistry, log: Log
 ) -> None:
+    spans = _spans(settings.otlp_url)
     async with asyncio.TaskGroup() as group:
-        process = Process(group=group, registry=registry, log=log)
+        process = Process(group=group, registry=registry, log=log, spans=spans)
         server = serve_health(
             process.health, registry, host=settings.health_host, port=settings.health_port
         )
@@ -111,6 +121,15 @@ async def _supervise(
             log.info("process started", health_port=port, settings=settings.describe())
             await _run_body(body, process, settings.grace_seconds)
         process.stop_background()
+    await asyncio.to_thread(spans.close)
+
+
+def _spans(url: str) -> Spans:
+    if not url:
+        return NO_SPANS
+    from ebbtide.adapters.otlp import open_spans  # noqa: PLC0415 - not every process has it
+
+    return open_spans(url)
 
 
 async def _run_body(body: Body, process: Process, grace: float) -> None:

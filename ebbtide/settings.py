@@ -62,6 +62,8 @@ class ProcessSettings(Settings):
     """From SIGTERM to the forced end; below Kubernetes' terminationGracePeriodSeconds."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lines below this level are not written."""
+    otlp_url: str = ""
+    """Where spans of traces go by OTLP over HTTP (.../v1/traces); empty: traces are off."""
     pod: str = "local"
     """Name of this process's pod: the instance in logs, heartbeats and cost."""
 

@@ -16,6 +16,7 @@ import msgspec
 
 from ebbtide.errors import Refused
 
+PREFIX = "ebt_"
 _LINE = re.compile(r"^([a-z0-9][-a-z0-9]{0,39}):([0-9a-f]{64})$")
 
 
@@ -28,7 +29,7 @@ class Known(msgspec.Struct, frozen=True):
 
 def new_token() -> str:
     """A fresh token with 256 random bits."""
-    return f"ebt_{secrets.token_urlsafe(32)}"
+    return f"{PREFIX}{secrets.token_urlsafe(32)}"
 
 
 def line(tenant: str, token: str) -> str:

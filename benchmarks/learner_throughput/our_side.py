@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.learner_throughput.work import LIMIT, PROMPT, ROWS, TRL_ROWS, UPDATES
+from benchmarks.learner_throughput.work import GROUP, LIMIT, PROMPT, ROWS, TRL_ROWS, UPDATES
 from ebbtide.rl.batching import partition
-from ebbtide.rl.packing import partition_packed
+from ebbtide.rl.packing import Kin, partition_packed
 from ebbtide.spec import GrpoSpec, ScheduleSpec, TrainingSpec
 from services.learner.core.samples import MicroBatch, Sample, Weighting
 from services.learner.core.schedules import Schedule
@@ -31,7 +31,7 @@ LAYOUTS = {
 
 
 def run(folder: Path, layout: str, answers: Any) -> None:
-    """Put (seconds of an update, MiB that memory grew at most, positions computed)."""
+    """Put (processor seconds of an update, MiB that memory grew at most, positions computed)."""
     torch.set_num_threads(1)
     gang = join(0, 1, f"file://{folder}/{layout.replace(' ', '-')}", device="cpu", timeout=60)
     policy = load_policy(folder / "policy", gang, mixed_precision=False)
@@ -48,9 +48,9 @@ def run(folder: Path, layout: str, answers: Any) -> None:
     batches = _batches(dict(np.load(folder / "rollouts.npz")), LAYOUTS[layout])
     before, times = _peak(), []
     for _ in range(UPDATES):
-        began = time.perf_counter()
+        began = time.process_time()
         learner.learn(batches)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     answers.put((min(times[1:]), _peak() - before, sum(b.computed for b in batches)))
     gang.leave()
 
@@ -69,9 +69,12 @@ def _batches(data: dict[str, Any], layout: Rows) -> list[MicroBatch]:
         )
         for i, n in enumerate(lengths)
     ]
-    place = partition_packed if layout.fill else partition
-    limit = TRL_ROWS * (PROMPT + LIMIT)
-    places, count = place([len(s.tokens) for s in rows], ranks=1, limit=limit)
+    sizes, limit = [len(s.tokens) for s in rows], TRL_ROWS * (PROMPT + LIMIT)
+    if layout.fill:
+        kin = Kin([i // GROUP for i in range(ROWS)], [PROMPT] * ROWS)
+        places, count = partition_packed(sizes, ranks=1, limit=limit, kin=kin)
+    else:
+        places, count = partition(sizes, ranks=1, limit=limit)
     placed = list(zip(rows, places, strict=True))
     return [layout.of([s for s, (_, at) in placed if at == j]) for j in range(count)]
 

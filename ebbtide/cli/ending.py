@@ -38,6 +38,9 @@ def guarded(command: F) -> F:
         except EbbtideError as error:
             _explain(error)
             raise typer.Exit(_code(error)) from None
+        except OSError as error:  # a full disk behind stdout, a file that cannot be written
+            say(str(error))
+            raise typer.Exit(FAILED) from None
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:

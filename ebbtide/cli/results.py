@@ -23,6 +23,7 @@ from ebbtide.errors import Refused
 _IDS = ("role", "job", "job_uid", "attempt", "pod")
 """What a line's pod says already."""
 _LONGEST = 200
+ROLES = ("planner", "decode", "prefill", "reward", "learner")
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -36,7 +37,9 @@ def show_logs(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Lines with the name of their pod."""
+    """Lines with the name of their pod; raises Refused for a role that is none."""
+    if role is not None and role not in ROLES:
+        raise Refused(f"--role must be one of {', '.join(ROLES)}, not {role}")
     with Client.from_state() as client:
         if follow:
             for line in client.follow_logs(name, role=role, pod=pod, tail=tail):
@@ -124,9 +127,16 @@ def show_samples(
         print_json(found)
         return
     if not found:
-        print("no samples yet")
+        print(_no_samples(step, purpose))
     for sample in found:
         console().print(_sample(sample))
+
+
+def _no_samples(step: int | None, purpose: str | None) -> str:
+    if step is None and purpose is None:
+        return "no samples yet"
+    where = "" if step is None else f" in step {step}"
+    return f"no {purpose or 'train or eval'} samples{where}, or not yet"
 
 
 def _sample(sample: Sample) -> Panel:

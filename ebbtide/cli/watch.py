@@ -167,11 +167,15 @@ def tokens_per_second(report: Mapping[str, Any]) -> float:
 def _live(name: str, events: Iterable[Event]) -> Watched:
     last = Watched(name)
     start = time.monotonic()
-    console = Console(highlight=False)
-    with Live(console=console, auto_refresh=False) as live:
+
+    def now() -> RenderableType:
+        return panel(last, time.monotonic() - start)
+
+    # Its own thread draws once a second, so that a slow start is seen to be one.
+    with Live(console=Console(highlight=False), get_renderable=now, refresh_per_second=1) as live:
         for event in events:
             last = last.take(event)
-            live.update(panel(last, time.monotonic() - start), refresh=True)
+            live.refresh()
     return last
 
 
@@ -200,7 +204,7 @@ def _rows(job: Watched) -> Iterable[tuple[str, RenderableType]]:
     if job.evals:
         yield "held-out", f"{job.evals[-1]:.3f} from {job.evals[0]:.3f}   {sparkline(job.evals)}"
     for role in job.status.get("roles", ()):
-        yield str(role.get("name")), _role(role)
+        yield f"{role.get('name')} pods", _role(role)
     if job.step:
         yield "last step", f"{duration(job.step.get('seconds', 0.0))}   {_rate(job.step)}"
         yield "", phase_bar(job.step.get("phases") or {})

@@ -5,8 +5,21 @@ from __future__ import annotations
 from ebbtide.dashboards.base import JOB, Board, panel
 
 _EVAL = "the job has an evaluation set."
+_CRITIC = "the job's algorithm is ppo."
 _FAULTS = "an answer had a fault that its reward names."
 _FAILURES = "a reward component failed on an answer."
+
+_MEAN = ("Reward", "reward", "short", "Mean")
+_COUNT = ("Samples", "samples", "short", "Accepted samples")
+_TOKENS = ("Tokens", "response_tokens", "short", "Mean length")
+_CUT = ("Truncated", "truncated_ratio", "percentunit", "Share that the limit cut")
+_FAULTY = ("Faulty", "faulty_ratio", "percentunit", "Share with a fault of their own")
+_SLICED = {
+    "task": (_MEAN, _COUNT, _TOKENS, _CUT, _FAULTY),
+    "length": (_MEAN, _COUNT),
+    "reward": (_MEAN,),
+    "prompts": (_MEAN,),
+}
 
 LEARNING = Board(
     "ebbtide-learning",
@@ -67,8 +80,15 @@ LEARNING = Board(
         panel(
             "Ratios",
             "short",
-            "Largest ratio of new to old probability; shares of tokens that were clipped.",
+            "Of new to old probability over tokens: quantiles and the largest. 1 where a batch is"
+            " used for one update.",
+            (f"ebbtide_train_ratio{{{JOB}}}", "{{quantile}}"),
             (f"ebbtide_train_ratio_max{{{JOB}}}", "largest"),
+        ),
+        panel(
+            "Clipped tokens",
+            "percentunit",
+            "Share of tokens whose ratio was clipped.",
             (f"ebbtide_train_clip_ratio_low_mean{{{JOB}}}", "clipped below"),
             (f"ebbtide_train_clip_ratio_high_mean{{{JOB}}}", "clipped above"),
         ),
@@ -84,6 +104,26 @@ LEARNING = Board(
             "Effective share of samples, and correlation of both log-probabilities.",
             (f"ebbtide_train_mismatch_ess{{{JOB}}}", "effective"),
             (f"ebbtide_train_mismatch_correlation{{{JOB}}}", "correlation"),
+        ),
+        panel(
+            "Advantages",
+            "short",
+            "Standard deviation over tokens that were computed.",
+            (f"ebbtide_train_advantage_std{{{JOB}}}", "deviation"),
+        ),
+        panel(
+            "Critic",
+            "short",
+            "Value loss, and the share of the returns' variance that it had foreseen.",
+            (f"ebbtide_train_value_loss{{{JOB}}}", "loss"),
+            (f"ebbtide_train_value_explained{{{JOB}}}", "explained"),
+            needs=_CRITIC,
+        ),
+        panel(
+            "Repeated 4-grams",
+            "percentunit",
+            "Share of those that stand earlier in the same answer: a policy that loops repeats itself.",
+            (f"ebbtide_train_repeated_ngrams{{{JOB}}}", "repeated"),
         ),
         panel(
             "Updates that were not finite",
@@ -104,6 +144,21 @@ LEARNING = Board(
             "Share of responses that the limit cut; share of groups whose rewards are equal.",
             (f"ebbtide_train_completions_clipped_ratio{{{JOB}}}", "truncated"),
             (f"ebbtide_train_frac_reward_zero_std{{{JOB}}}", "all equal"),
+        ),
+        *(
+            panel(
+                f"{what} by {words}",
+                unit,
+                f"{about}, last step, training samples.",
+                (f'ebbtide_slice_{name}{{{JOB},by="{by}"}}', "{{value}}"),
+            )
+            for by, words in (
+                ("task", "task"),
+                ("length", "length"),
+                ("reward", "reward version"),
+                ("prompts", "prompt set"),
+            )
+            for what, name, unit, about in _SLICED[by]
         ),
         panel(
             "Scores",

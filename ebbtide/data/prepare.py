@@ -30,7 +30,7 @@ from ebbtide.data.sieve import Limits, Sieve
 from ebbtide.data.sources import RawRow, content, read
 from ebbtide.errors import EbbtideError, NotFound, Refused, Temporary
 from ebbtide.ports import Blobs
-from ebbtide.spec import FileSource, RLHFJobSpec, Source
+from ebbtide.spec import DpoSpec, FileSource, RLHFJobSpec, Source, SupervisedSpec
 from ebbtide.wire import DatasetIndex, PromptRow, Ref, decode, digest, encode
 
 _FORMAT = 1
@@ -42,7 +42,8 @@ _TRACE = 16_000
 async def prepare(spec: RLHFJobSpec, *, blobs: Blobs, progress: TextIO) -> Prepared:
     """Prepare the train and the eval part; raises Refused for what the job's author can mend."""
     workshop = Workshop(spec=spec, blobs=blobs, progress=progress)
-    train = await workshop.part("train", spec.dataset.train, spec.algorithm.type == "sft")
+    supervised = isinstance(spec.algorithm, SupervisedSpec)
+    train = await workshop.part("train", spec.dataset.train, supervised)
     if spec.dataset.eval is None:
         return Prepared(train, None)
     return Prepared(train, await workshop.part("eval", spec.dataset.eval, supervised=False))
@@ -53,6 +54,7 @@ class Workshop:
 
     def __init__(self, *, spec: RLHFJobSpec, blobs: Blobs, progress: TextIO) -> None:
         self._spec = spec
+        self._pairs = isinstance(spec.algorithm, DpoSpec)
         self._blobs = blobs
         self._progress = progress
         self._identity = tokenizers.identity(spec.model)
@@ -71,6 +73,7 @@ class Workshop:
     async def _part(self, name: str, source: Source, supervised: bool) -> Ref:
         limits = self._limits(supervised)
         made_of = [_FORMAT, content(source), limits, supervised, self._identity, self._template()]
+        made_of += ["pairs"] if self._pairs else []
         key = digest(msgspec.json.encode(made_of, order="deterministic"))
         if found := await self._find(key):
             self._say(f"{name}: found prepared")
@@ -83,7 +86,7 @@ class Workshop:
         self, name: str, key: str, source: Source, supervised: bool, limits: Limits
     ) -> Ref:
         words = tokenizers.vocabulary(self._spec.model, self._tokenizer)
-        fields = _fields(source, supervised)
+        fields = _fields(source, supervised, pairs=self._pairs)
         renderer = Renderer(tokenizer=self._tokenizer, template=self._template(), fields=fields)
         sieve = Sieve(limits=limits, fields=fields, vocabulary=words.size)
         refs: list[Ref] = []
@@ -143,7 +146,9 @@ class Workshop:
         self._progress.flush()
 
 
-def _fields(source: Source, supervised: bool) -> Fields:
+def _fields(source: Source, supervised: bool, *, pairs: bool) -> Fields:
+    if isinstance(source, FileSource) and pairs:
+        return Fields(source.prompt_field, source.chosen_field, source.rejected_field)
     if isinstance(source, FileSource):
         return Fields(source.prompt_field, source.completion_field if supervised else "")
     if supervised:

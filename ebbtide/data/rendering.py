@@ -20,18 +20,23 @@ from ebbtide.errors import Refused
 
 
 class Rendered(msgspec.Struct, frozen=True):
-    """Text and token ids of a prompt, and of its completion where one was asked for."""
+    """Text and token ids of a prompt, and of its completion where one was asked for.
+
+    Of a pair the completion is the better answer; `rejected` is the other.
+    """
 
     text: str
     prompt: list[int]
     completion: list[int]
+    rejected: list[int] = []
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """Which fields hold the prompt and, for supervised jobs, the completion."""
+    """Which fields hold the prompt and, for supervised jobs, the completion or the pair."""
 
     prompt: str = "prompt"
     completion: str = ""
+    rejected: str = ""
 
 
 class _Texts(msgspec.Struct, frozen=True):
@@ -52,32 +57,43 @@ class Renderer:
 
     def render(self, rows: Sequence[RawRow]) -> list[Rendered]:
         """One result per row, in order; raises Refused that names the row at fault."""
-        texts = [self._texts(row) for row in rows]
+        found = self._rendered(rows, self._fields.completion)
+        if not self._fields.rejected:
+            return found
+        others = self._rendered(rows, self._fields.rejected)
+        return [
+            msgspec.structs.replace(row, rejected=other.completion)
+            for row, other in zip(found, others, strict=True)
+        ]
+
+    def _rendered(self, rows: Sequence[RawRow], answer: str) -> list[Rendered]:
+        """The prompts with what the field `answer` holds (empty: the prompts alone)."""
+        texts = [self._texts(row, answer) for row in rows]
         prompts = self._encode([(t.prompt, not t.closed) for t in texts])
         wholes = prompts
-        if self._fields.completion:
+        if answer:
             wholes = self._encode([(t.prompt + t.completion, not t.closed) for t in texts])
         return [
             Rendered(t.prompt, prompt, self._completion(t, prompt, whole))
             for t, prompt, whole in zip(texts, prompts, wholes, strict=True)
         ]
 
-    def _texts(self, row: RawRow) -> _Texts:
+    def _texts(self, row: RawRow, answer: str) -> _Texts:
         prompt = self._field(row, self._fields.prompt)
-        completion = self._field(row, self._fields.completion) if self._fields.completion else ""
+        completion = self._field(row, answer) if answer else ""
         if isinstance(prompt, str):
             if not isinstance(completion, str):
-                raise _refuse(row, self._fields.completion, "must be text, as the prompt is")
+                raise _refuse(row, answer, "must be text, as the prompt is")
             return _Texts(prompt, completion, closed=False)
         if isinstance(completion, str) and completion:
-            raise _refuse(row, self._fields.completion, "must be messages, as the prompt is")
-        return self._conversation(row, prompt, completion)
+            raise _refuse(row, answer, "must be messages, as the prompt is")
+        return self._conversation(row, prompt, completion, answer)
 
-    def _conversation(self, row: RawRow, prompt: Any, completion: Any) -> _Texts:
+    def _conversation(self, row: RawRow, prompt: Any, completion: Any, answer: str) -> _Texts:
         head = self._chat(row, _messages(row, self._fields.prompt, prompt), opens=True)
         if not completion:
             return _Texts(head, "", closed=True)
-        turns = prompt + _messages(row, self._fields.completion, completion)
+        turns = prompt + _messages(row, answer, completion)
         whole = self._chat(row, turns, opens=False)
         if not whole.startswith(head):
             detail = "the chat template renders the prompt differently once it has an answer"

@@ -48,18 +48,19 @@ class Sieve:
             raise Refused(detail, field="/spec/dataset/maxPromptTokens")
 
     def _fits(self, found: Rendered) -> bool:
-        completion = len(found.completion) <= self._limits.completion or not self._fields.completion
-        return len(found.prompt) <= self._limits.prompt and completion
+        longest = max(len(found.completion), len(found.rejected))
+        answers = longest <= self._limits.completion or not self._fields.completion
+        return len(found.prompt) <= self._limits.prompt and answers
 
     def _check(self, row: RawRow, found: Rendered) -> None:
         if not found.prompt:
             raise Refused(f"{row.place}: the prompt has no tokens")
-        if max(*found.prompt, *found.completion, 0) >= self._vocabulary:
+        if max(*found.prompt, *found.completion, *found.rejected, 0) >= self._vocabulary:
             detail = f"{row.place}: a token is beyond the model's vocabulary of {self._vocabulary}"
             raise Refused(detail, field="/spec/model/tokenizerUri")
 
     def _row(self, row: RawRow, found: Rendered) -> PromptRow:
-        own = {self._fields.prompt, self._fields.completion}
+        own = {self._fields.prompt, self._fields.completion, self._fields.rejected}
         rest = {name: value for name, value in row.fields.items() if name not in own}
         try:
             reference = to_json(rest)
@@ -75,4 +76,5 @@ class Sieve:
             task=row.task,
             source=row.source,
             completion=pack_ints(found.completion),
+            rejected=pack_ints(found.rejected),
         )

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from ebbtide.spec import GROUP, DecodePoolSpec, RLHFJobSpec
 from ebbtide.spec.observed import DecodePoolStatus, JobStatus
+from ebbtide.spec.runtime import ClusterRLHFRuntimeSpec
 
 Schema = dict[str, Any]
 
@@ -47,10 +48,13 @@ class Rule(NamedTuple):
 
 
 JOB_RULES = (
-    Rule("self.algorithm.type == 'sft' || has(self.reward)", "reward is required but for sft"),
     Rule(
-        "self.algorithm.type != 'sft' || !has(self.dataset.eval)",
-        "dataset.eval is not for algorithm.type sft: remove it",
+        "self.algorithm.type in ['sft', 'dpo'] || has(self.reward)",
+        "reward is required but for sft and dpo",
+    ),
+    Rule(
+        "!(self.algorithm.type in ['sft', 'dpo']) || !has(self.dataset.eval)",
+        "dataset.eval is not for algorithm.type sft or dpo: remove it",
         ".dataset",
     ),
     Rule(
@@ -87,6 +91,12 @@ JOB_RULES = (
         "learner.ranks can be changed only while the job is suspended",
         ".learner",
     ),
+    Rule(
+        "has(self.runtimeRef) == has(oldSelf.runtimeRef)"
+        " && (!has(self.runtimeRef) || self.runtimeRef == oldSelf.runtimeRef)",
+        "runtimeRef cannot be changed: make a new job",
+        ".runtimeRef",
+    ),
 )
 POOL_RULES = (Rule("self.job == oldSelf.job", "job cannot be changed", ".job"),)
 NAME_RULE = Rule("self.metadata.name.size() <= 40", "metadata.name has at most 40 characters")
@@ -116,6 +126,12 @@ _POOL_COLUMNS = (
 )
 
 
+_RUNTIME_COLUMNS = (
+    ("Image", "string", ".spec.image"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
+
+
 def job_crd() -> str:
     """YAML of the RLHFJob definition."""
     spec = _with_lists(structural(RLHFJobSpec.model_json_schema())) | _rules(JOB_RULES)
@@ -140,6 +156,19 @@ def decode_pool_crd() -> str:
     spec = _with_lists(structural(DecodePoolSpec.model_json_schema())) | _rules(POOL_RULES)
     parts = (spec, status_schema(DecodePoolStatus))
     return _crd(names, parts, _columns(_POOL_COLUMNS), {"status": {}, "scale": scale})
+
+
+def runtime_crd() -> str:
+    """YAML of the ClusterRLHFRuntime definition: of no namespace, and without a status."""
+    names = {
+        "kind": "ClusterRLHFRuntime",
+        "plural": "clusterrlhfruntimes",
+        "singular": "clusterrlhfruntime",
+        "shortNames": ["rlhfrt"],
+    }
+    spec = structural(ClusterRLHFRuntimeSpec.model_json_schema())
+    columns = _columns(_RUNTIME_COLUMNS)
+    return _crd(names, (spec, None), columns, {}, scope="Cluster")
 
 
 def status_schema(model: type[BaseModel]) -> Schema:
@@ -179,15 +208,18 @@ def _columns(columns: Sequence[tuple[str, str, str]], *, priority: int = 0) -> l
 
 def _crd(
     names: Mapping[str, Any],
-    parts: tuple[Schema, Schema],
+    parts: tuple[Schema, Schema | None],
     columns: Sequence[Mapping[str, Any]],
     subresources: Mapping[str, Any],
+    *,
+    scope: str = "Namespaced",
 ) -> str:
+    spec, status = parts
     whole = {
         "type": "object",
-        "description": parts[0].get("description", ""),
+        "description": spec.get("description", ""),
         "required": ["spec"],
-        "properties": {"spec": parts[0], "status": parts[1]},
+        "properties": {"spec": spec} | ({"status": status} if status else {}),
         **_rules((NAME_RULE,)),
     }
     version = {
@@ -204,7 +236,7 @@ def _crd(
         "metadata": {"name": f"{names['plural']}.{GROUP}"},
         "spec": {
             "group": GROUP,
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {**names, "categories": [CATEGORY]},
             "versions": [version],
         },
@@ -242,7 +274,7 @@ def _convert(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
             name: _defaulted(_convert(part, defs), needed=name in needed)
             for name, part in schema["properties"].items()
         }
-    elif isinstance(schema.get("additionalProperties"), Mapping):
+    elif schema.get("additionalProperties"):
         found |= _map_values(schema["additionalProperties"], defs)
     return found
 
@@ -253,8 +285,8 @@ def _defaulted(field: Schema, *, needed: bool) -> Schema:
     return {**field, "default": {}} if optional and not field.get("nullable") else field
 
 
-def _map_values(values: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
-    if "anyOf" in values:  # scalars of several types
+def _map_values(values: Mapping[str, Any] | bool, defs: Mapping[str, Any]) -> Schema:
+    if isinstance(values, bool) or "anyOf" in values:  # anything, or scalars of several types
         return dict(_OPEN)
     return {"additionalProperties": _convert(values, defs)}
 

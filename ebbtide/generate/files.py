@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from ebbtide.dashboards import dashboards
-from ebbtide.generate.crds import decode_pool_crd, job_crd
+from ebbtide.generate.chart.files import chart_files
+from ebbtide.generate.crds import decode_pool_crd, job_crd, runtime_crd
 from ebbtide.generate.metrics import metrics_page
 from ebbtide.generate.page import job_page
 from ebbtide.spec import RLHFJob
@@ -15,13 +16,19 @@ _CRDS = "operator/ebbtide_operator/crds"
 
 def generated() -> dict[str, str]:
     """Content by path from the repository's root."""
-    return {
+    crds = {
+        "rlhfjobs.yaml": job_crd(),
+        "decodepools.yaml": decode_pool_crd(),
+        "clusterrlhfruntimes.yaml": runtime_crd(),
+    }
+    found = {
         "docs/job.md": job_page(),
         "docs/metrics.md": metrics_page(),
         "docs/api/rlhfjob.schema.json": job_schema(),
-        f"{_CRDS}/rlhfjobs.yaml": job_crd(),
-        f"{_CRDS}/decodepools.yaml": decode_pool_crd(),
-    } | {f"deploy/dashboards/{name}": content for name, content in dashboards().items()}
+    }
+    found |= {f"{_CRDS}/{name}": content for name, content in crds.items()}
+    found |= {f"deploy/dashboards/{name}": content for name, content in dashboards().items()}
+    return found | chart_files(crds, dashboards())
 
 
 def job_schema() -> str:

@@ -100,7 +100,8 @@ def _type(field: Schema, defs: Schema) -> str:
         elif schema.get("type") == "array":
             words.append(f"list of {_type(schema['items'], defs)}")
         elif schema.get("type") == "object" and "properties" not in schema:
-            words.append(f"map to {_type(schema.get('additionalProperties', {}), defs)}")
+            values = schema.get("additionalProperties", {})
+            words.append("object" if values is True else f"map to {_type(values, defs)}")
         else:
             words.append(str(schema.get("type", "any")))
     return " or ".join(dict.fromkeys(words))

@@ -42,6 +42,26 @@ GROUPS = (
         (("clip_fraction_low", "below"), ("clip_fraction_high", "above")),
     ),
     Group(
+        "Ratios",
+        "new / old",
+        "Of each token's probability after and before the updates of a batch; 1 where a batch is"
+        " used for one update.",
+        (("ratio_p01", "1st percentile"), ("ratio_p50", "median"), ("ratio_p99", "99th")),
+    ),
+    Group(
+        "Advantages",
+        "standard deviation",
+        "Over the tokens that were computed.",
+        (("advantage_std", "deviation"),),
+    ),
+    Group("Value loss", "loss", "Of the critic.", (("value_loss", "value loss"),)),
+    Group(
+        "Repeated 4-grams",
+        "share",
+        "Share of those that stand earlier in the same answer, over the answers computed.",
+        (("repeated_ngrams", "repeated"),),
+    ),
+    Group(
         "Mismatch of engine and learner",
         "nats per token",
         "Estimated KL between what the engine sampled from and what the learner computes at the"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ebbtide.api import Event, Job, Sample
+from ebbtide.api import Event, Job, Sample, SliceList
 from ebbtide.report import charts
 from ebbtide.report.charts import Axes, Line
 from ebbtide.report.data import ReportData
@@ -21,13 +21,24 @@ Points = tuple[tuple[float, float], ...]
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What the page of one job shows. `live`: it is to be loaded again while the job runs."""
+    """What the page of one job shows. `live`: it is to be loaded again while the job runs.
+
+    `keys`: what samples can be told apart by.
+    """
 
     data: ReportData
     step: int
     samples: Sequence[Sample]
     events: Sequence[Event]
+    slices: SliceList
+    keys: Sequence[str]
     live: bool
+
+    @property
+    def other_query(self) -> str:
+        """What leads to the same page that loads itself again, or stops to."""
+        by = "".join(f"&by={key}" for key in self.slices.by)
+        return f"?live={int(not self.live)}{by}"
 
 
 def login_page(*, wrong: bool) -> str:
@@ -74,6 +85,9 @@ def job_page(shown: Shown) -> str:
         step=shown.step,
         samples=shown.samples,
         events=list(reversed(shown.events)),
+        slices=shown.slices,
+        keys=shown.keys,
+        other_query=shown.other_query,
         pausable=not job.terminal,
         refresh=REFRESH_SECONDS if shown.live and not job.terminal else 0,
     )

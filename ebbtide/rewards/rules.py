@@ -22,7 +22,8 @@ from ebbtide.spec import RuleReward
 _NUMBER = re.compile(
     r"(?:(?<![\w.)])[-+])?(?:\d+(?:,\d{3})*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII
 )
-_FORMAT = Worth(0.0, fault="format")
+FORMAT = Worth(0.0, fault="format")
+"""Nothing to judge was found."""
 
 Rule = Callable[[str, Answer, Reference], Outcome]
 """Judges the text that was found in the answer."""
@@ -31,18 +32,19 @@ Rule = Callable[[str, Answer, Reference], Outcome]
 def rule(component: RuleReward) -> Scorer:
     """The scorer of a built-in rule, with extraction before and the threshold after it."""
     judge = _RULES[component.type](component)
-    find = _finder(component.extract)
+    find = finder(component.extract)
 
     def score(answer: Answer, reference: Reference) -> Outcome:
         text = find(answer.response)
         if text is None:
-            return _FORMAT
+            return FORMAT
         return _stepped(judge(text, answer, reference), component.threshold)
 
     return score
 
 
-def _finder(extract: str | None) -> Callable[[str], str | None]:
+def finder(extract: str | None) -> Callable[[str], str | None]:
+    """From a response to the text that is judged; None where `extract` matches nothing."""
     if extract is None:
         return str.strip
     pattern = re.compile(extract, re.DOTALL)
@@ -85,9 +87,7 @@ def _numeric(component: RuleReward) -> Rule:
         target, found = last_number(wanted), last_number(text)
         if target is None:
             return Unusable(f"the reference answer {wanted[:80]!r} is not a number")
-        return (
-            _FORMAT if found is None else Worth(float(abs(found - target) <= component.tolerance))
-        )
+        return FORMAT if found is None else Worth(float(abs(found - target) <= component.tolerance))
 
     return judge
 
@@ -126,7 +126,7 @@ def _math(component: RuleReward) -> Rule:
         if not (target := gold(wanted)):
             return Unusable(f"the reference answer {wanted[:80]!r} is not mathematics")
         if not (found := library.parse(text, parsing_timeout=None)):
-            return _FORMAT
+            return FORMAT
         equal = library.verify(target, found, timeout_seconds=None, raise_on_error=True)
         return Worth(float(equal))
 

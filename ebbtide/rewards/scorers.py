@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ebbtide.errors import Refused, Temporary
+from ebbtide.rewards.code import code
 from ebbtide.rewards.outcomes import (
     Answer,
     Broken,
@@ -24,16 +25,28 @@ from ebbtide.rewards.outcomes import (
     Worth,
 )
 from ebbtide.rewards.rules import rule
-from ebbtide.spec import Component, FunctionReward
+from ebbtide.sandbox.cell import Cell
+from ebbtide.sandbox.proof import isolated
+from ebbtide.spec import CodeReward, Component, FunctionReward, RuleReward
 
 _DETAIL = 300
 
 
-def scorer(component: Component) -> Scorer:
-    """The scorer of `component`; raises Refused when it cannot be had (a missing function)."""
-    if isinstance(component, FunctionReward):
-        return _guarded(_function(component))
-    return _guarded(rule(component))
+def scorer(component: Component, *, cell: Cell | None = None) -> Scorer:
+    """The scorer of `component`; raises Refused when it cannot be had (a missing function).
+
+    `cell`: where programs run; without one a cell is made and tried, if there is a program to run.
+    """
+    match component:
+        case FunctionReward():
+            return _guarded(_function(component))
+        case CodeReward():
+            return _guarded(code(component, cell or isolated()))
+        case RuleReward():
+            return _guarded(rule(component))
+        case _:
+            detail = f"{component.type} is no scorer of this process: the reward service has it"
+            raise Refused(detail, field="/spec/reward/components")
 
 
 def judge(scorers: tuple[Scorer, ...], answer: Answer) -> tuple[Outcome, ...]:
@@ -53,7 +66,7 @@ def _guarded(score: Scorer) -> Scorer:
             return Worth(0.0, fault="memory")
         except (OSError, Temporary) as error:
             return Broken(type(error).__name__, _line(error))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise all
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's function may raise all
             return Unusable(_line(error))
         if isinstance(outcome, Worth) and not math.isfinite(outcome.value):
             return Unusable(f"the score is {outcome.value}, not a finite number")

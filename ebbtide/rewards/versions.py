@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from ebbtide.spec import Component, FunctionReward
+from ebbtide.sandbox.cell import Cell
+from ebbtide.spec import CodeReward, Component, FunctionReward
 
 _PACKAGES = {
     "math": ("math-verify", "latex2sympy2_extended", "sympy"),
@@ -16,15 +17,18 @@ _PACKAGES = {
 }
 
 
-def versions(components: Iterable[Component]) -> dict[str, str]:
+def versions(components: Iterable[Component], *, cell: Cell | None = None) -> dict[str, str]:
     """Version per package, and per user function the digest of its module's file.
 
-    Called where the components have been loaded.
+    Called where the components have been loaded. `cell`: where programs run.
     """
     found = {"ebbtide": version("ebbtide")}
     for component in components:
         if isinstance(component, FunctionReward):
             found[component.entry_point] = _module_digest(component.entry_point)
+        if isinstance(component, CodeReward) and cell:
+            name = Path(cell.python).resolve().name
+            found["programs"] = f"{name}, {'isolated' if cell.alone else 'not isolated'}"
         for package in _PACKAGES.get(component.type, ()):
             found[package] = version(package)
     return found

@@ -14,7 +14,7 @@ from itertools import accumulate
 import msgspec
 
 from ebbtide.errors import Refused
-from ebbtide.rl.packing import partition_packed
+from ebbtide.rl.packing import Kin, partition_packed
 from ebbtide.wire import Ref, Row, SampleKey
 
 
@@ -56,6 +56,7 @@ def lay_out(
     drop_zero: bool = False,
     skip_zero: bool = True,
     packed: bool = False,
+    shared: bool = False,
 ) -> Layout:
     """Lay `candidates` out over `ranks`; the result does not depend on their order.
 
@@ -64,15 +65,22 @@ def lay_out(
     A sample whose advantage is zero moves nothing: with `skip_zero` it stays in the
     denominators with rank -1 but is not computed (only right without a KL term);
     with `drop_zero` groups of such samples alone leave the batch and its denominators too, and
-    are named in `dropped`. `packed`: rows hold several samples (`ebbtide.rl.packing`).
+    are named in `dropped`. `packed`: rows hold several samples (`ebbtide.rl.packing`), and if
+    prompts are `shared` siblings are kept together.
     """
     _check(candidates, ranks, microbatch_tokens)
     ordered = sorted(candidates, key=lambda candidate: candidate.key)
     moving = {_group(c) for c in ordered if c.advantage != 0.0 or not drop_zero}
     kept = [c for c in ordered if _group(c) in moving]
     computed = [c for c in kept if not (skip_zero and c.advantage == 0.0)]
-    place = partition_packed if packed else partition
-    places, microbatches = place([c.length for c in computed], ranks=ranks, limit=microbatch_tokens)
+    lengths = [c.length for c in computed]
+    if packed:
+        kin = _kin(computed) if shared else None
+        places, microbatches = partition_packed(
+            lengths, ranks=ranks, limit=microbatch_tokens, kin=kin
+        )
+    else:
+        places, microbatches = partition(lengths, ranks=ranks, limit=microbatch_tokens)
     placed = dict(zip((c.key for c in computed), places, strict=True))
     return Layout(
         rows=tuple(_row(c, placed.get(c.key, (-1, -1))) for c in kept),
@@ -117,6 +125,11 @@ def _check(candidates: Sequence[Candidate], ranks: int, microbatch_tokens: int) 
 
 def _group(candidate: Candidate) -> tuple[int, int]:
     return candidate.key.step_issued, candidate.key.group
+
+
+def _kin(computed: Sequence[Candidate]) -> Kin:
+    numbers = {group: n for n, group in enumerate(dict.fromkeys(map(_group, computed)))}
+    return Kin([numbers[_group(c)] for c in computed], [c.n_context for c in computed])
 
 
 def _row(candidate: Candidate, place: tuple[int, int]) -> Row:

@@ -7,8 +7,11 @@ then only what no sample fits into, so what counts is tokens, and ranks are bala
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import heapreplace
 
+WIDEST = 4096
+"""Positions of a row with several texts: its mask has the square of them."""
 _STEPS = 16
 """One micro-batch in so many more is tried while they do not fit."""
 
@@ -31,38 +34,87 @@ def first_fit(lengths: Sequence[int], width: int) -> list[tuple[int, int]]:
 
 
 def packed_size(lengths: Sequence[int]) -> int:
-    """Positions that these items need, in rows as long as the longest of them."""
+    """Positions that these items need, in rows as long as the longest of them.
+
+    With one longer than WIDEST each has a row of its own.
+    """
     width = max(lengths, default=0)
+    if width > WIDEST:
+        return width * len(lengths)
     return width * (1 + max((row for row, _ in first_fit(lengths, width)), default=-1))
 
 
+@dataclass(frozen=True)
+class Kin:
+    """Whose siblings items are: `group` of each, and the length of the `prompt` that they share."""
+
+    group: Sequence[int]
+    prompt: Sequence[int]
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Items that stay together, and about what they cost, in tokens."""
+
+    items: Sequence[int]
+    weight: int
+
+
 def partition_packed(
-    lengths: Sequence[int], *, ranks: int, limit: int
+    lengths: Sequence[int], *, ranks: int, limit: int, kin: Kin | None = None
 ) -> tuple[list[tuple[int, int]], int]:
     """Place items: (rank, micro-batch) of each, and micro-batches per rank.
 
     As `ebbtide.rl.batching.partition`, for packed rows: micro-batches of at most `limit` positions
     (a longer sample has one of its own), hardly more than that needs, with about as many tokens
-    each.
+    each. With `kin` siblings go together as far as balance allows, because their prompt is then
+    computed once; `limit` holds also if the learner computes it for each.
     """
     bins: list[list[int]] = []
     count = ranks * max(1, -(-sum(lengths) // (limit * ranks)))
-    while lengths:
-        bins = _balanced(lengths, min(count, len(lengths)))
-        if count >= len(lengths) or all(_fits(lengths, items, limit) for items in bins):
+    units = _units(lengths, kin, limit=limit, count=count)
+    while units:
+        bins = _balanced(units, min(count, len(units)))
+        if count >= len(units) or all(_fits(lengths, items, limit) for items in bins):
             break
         count += ranks * max(1, count // (_STEPS * ranks))
     return _dealt(lengths, bins, ranks), -(-len(bins) // ranks)
 
 
-def _balanced(lengths: Sequence[int], count: int) -> list[list[int]]:
-    """The longest first, each to the lightest of `count` bins (LPT)."""
+def _units(lengths: Sequence[int], kin: Kin | None, *, limit: int, count: int) -> list[_Unit]:
+    """Siblings in units of at most half a micro-batch, so that each unit fits and bins weigh alike.
+
+    Any two filled rows together hold more than one row's width, so items need less than twice
+    their sum: a unit of at most half of `limit` fits, whatever its lengths.
+    """
+    singles = [_Unit([i], length) for i, length in enumerate(lengths)]
+    if kin is None:
+        return singles
+    most = min(limit, sum(lengths) // max(1, count)) // 2
+    units: list[_Unit] = []
+    open_units: dict[int, tuple[list[int], int]] = {}
+    for i in sorted(range(len(lengths)), key=lambda i: (kin.group[i], -lengths[i], i)):
+        items, used = open_units.get(kin.group[i], ([], 0))
+        if items and (used + lengths[i] > most or lengths[items[0]] > WIDEST):
+            units.append(_unit(items, lengths, kin))
+            items, used = [], 0
+        open_units[kin.group[i]] = ([*items, i], used + lengths[i])
+    return [*units, *(_unit(items, lengths, kin) for items, _ in open_units.values())]
+
+
+def _unit(items: Sequence[int], lengths: Sequence[int], kin: Kin) -> _Unit:
+    saved = (len(items) - 1) * kin.prompt[items[0]]
+    return _Unit(items, sum(lengths[i] for i in items) - saved)
+
+
+def _balanced(units: Sequence[_Unit], count: int) -> list[list[int]]:
+    """The heaviest first, each to the lightest of `count` bins (LPT)."""
     bins: list[list[int]] = [[] for _ in range(count)]
     lightest = [(0, number) for number in range(count)]
-    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+    for unit in sorted(units, key=lambda unit: (-unit.weight, unit.items[0])):
         load, number = lightest[0]
-        heapreplace(lightest, (load + lengths[i], number))
-        bins[number].append(i)
+        heapreplace(lightest, (load + unit.weight, number))
+        bins[number] += unit.items
     return bins
 
 

@@ -295,17 +295,43 @@ class PpoSpec(PolicyGradientSpec):
     )
 
 
-class SftSpec(Model):
-    """Supervised fine-tuning on prompt-completion rows: loss on the completion alone."""
+class SupervisedSpec(Model):
+    """What all algorithms that learn from given rows share: no answer is sampled or scored."""
 
-    type: Literal["sft"] = Field(description="Supervised fine-tuning.")
+    type: str = Field(description="Algorithm.")
     batch_size: int = Field(16, ge=1, le=65536, description="Rows per update.")
     updates_per_step: int = Field(
         50, ge=1, le=10_000, description="Updates in one step (one message to the learner)."
     )
 
 
+class SftSpec(SupervisedSpec):
+    """Supervised fine-tuning on prompt-completion rows: loss on the completion alone."""
+
+    type: Literal["sft"] = Field(description="Supervised fine-tuning.")
+
+
+class DpoSpec(SupervisedSpec):
+    """Direct Preference Optimization (arXiv 2305.18290) on prompt-chosen-rejected rows."""
+
+    type: Literal["dpo"] = Field(description="DPO.")
+    beta: float = Field(
+        0.1, gt=0, le=100, description="How strongly the policy is held near the initial one."
+    )
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=0.5, description="Share of pairs that may be the wrong way round (cDPO)."
+    )
+
+
 Algorithm = Annotated[
-    GrpoSpec | DapoSpec | GspoSpec | CispoSpec | RlooSpec | ReinforceSpec | PpoSpec | SftSpec,
+    GrpoSpec
+    | DapoSpec
+    | GspoSpec
+    | CispoSpec
+    | RlooSpec
+    | ReinforceSpec
+    | PpoSpec
+    | SftSpec
+    | DpoSpec,
     Field(discriminator="type"),
 ]

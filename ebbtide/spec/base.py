@@ -10,6 +10,11 @@ from pydantic.alias_generators import to_camel
 GROUP = "rlhf.ebbtide.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+URI_PATTERN = r"^[^\s\x00-\x1f]+$"
+PATTERN_WORDS = {
+    NAME_PATTERN: "must be lower-case letters, digits and -, and start with a letter",
+    URI_PATTERN: "must have no spaces and no control characters",
+}
 
 
 class Model(BaseModel):
@@ -26,6 +31,6 @@ class Model(BaseModel):
     )
 
 
-Uri = Annotated[str, Field(min_length=1, max_length=2048, pattern=r"^[^\s\x00-\x1f]+$")]
+Uri = Annotated[str, Field(min_length=1, max_length=2048, pattern=URI_PATTERN)]
 Name = Annotated[str, Field(min_length=1, max_length=40, pattern=NAME_PATTERN)]
 Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
 from ebbtide.errors import Refused
+from ebbtide.spec.base import PATTERN_WORDS
 from ebbtide.spec.job import RLHFJob
 
 MAX_FAULTS = 100
@@ -117,8 +118,17 @@ def _words(item: Any) -> str:
         return "is required"
     if item["type"] == "extra_forbidden":
         return f"is not a known field{_meant(str(item['loc'][-1]))}"
+    if item["type"] == "union_tag_invalid":
+        return f"type must be one of {item['msg'].partition('expected tags: ')[2]}"
+    if item["type"] == "string_pattern_mismatch" and (said := _pattern_words(item["msg"])):
+        return said
     text: str = item["msg"].removeprefix("Value error, ")
     return text[:1].lower() + text[1:] if text.startswith(("Input", "String", "List")) else text
+
+
+def _pattern_words(message: str) -> str:
+    """What a pattern asks for; an empty string for one that has no words."""
+    return next((said for pattern, said in PATTERN_WORDS.items() if f"'{pattern}'" in message), "")
 
 
 def _meant(name: str) -> str:

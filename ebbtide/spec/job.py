@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from ebbtide.spec.algorithms import Algorithm, PpoSpec
+from ebbtide.spec.algorithms import Algorithm, PpoSpec, SupervisedSpec
 from ebbtide.spec.base import Model, Name
 from ebbtide.spec.roles import (
     BudgetSpec,
@@ -17,8 +17,10 @@ from ebbtide.spec.roles import (
     PlannerSpec,
     PrefillSpec,
     PriceSpec,
+    RestartSpec,
     RewardSpec,
 )
+from ebbtide.spec.runtime import RuntimeRef
 from ebbtide.spec.training import (
     DatasetSpec,
     EvaluationSpec,
@@ -40,7 +42,7 @@ class RLHFJobSpec(Model):
     evaluation: EvaluationSpec = Field(
         default_factory=lambda: EvaluationSpec(), description="Held-out evaluation."
     )
-    reward: RewardSpec | None = Field(None, description="Scoring (required but for sft).")
+    reward: RewardSpec | None = Field(None, description="Scoring (required but for sft and dpo).")
     decode: DecodeSpec = Field(default_factory=lambda: DecodeSpec(), description="Decode actors.")
     prefill: PrefillSpec = Field(
         default_factory=lambda: PrefillSpec(), description="Where prompts are computed."
@@ -59,14 +61,32 @@ class RLHFJobSpec(Model):
     backoff_limit: int = Field(
         6, ge=0, le=1000, description="Restarts by failures of the job's own before it fails."
     )
+    runtime_ref: RuntimeRef | None = Field(
+        None,
+        description="On Kubernetes: the ClusterRLHFRuntime that says how pods are made; unset: as the"
+        " operator was started with.",
+    )
+    restart: RestartSpec | None = Field(None, description="Start anew from the last checkpoint.")
+    deletion_policy: Literal["FreeGPUs", "KeepAll"] = Field(
+        "FreeGPUs",
+        description="What becomes of the pods of a job that has ended. FreeGPUs: all go at once."
+        " KeepAll: they stay as they are, to be looked at, and cost, until the job is deleted.",
+    )
+    ttl_seconds_after_finished: float | None = Field(
+        None,
+        ge=0,
+        le=365 * 86400,
+        description="The job object is deleted so long after the job ended; unset: never.",
+    )
 
     @model_validator(mode="after")
     def _coherent(self) -> RLHFJobSpec:
         kind = self.algorithm.type
-        if kind != "sft" and self.reward is None:
+        supervised = isinstance(self.algorithm, SupervisedSpec)
+        if not supervised and self.reward is None:
             raise ValueError(f"reward is required for algorithm.type {kind}: add reward.components")
-        if self.algorithm.type == "sft" and self.dataset.eval is not None:
-            raise ValueError("dataset.eval is not for algorithm.type sft: remove it")
+        if supervised and self.dataset.eval is not None:
+            raise ValueError(f"dataset.eval is not for algorithm.type {kind}: remove it")
         pools = [price.pool for price in self.prices]
         if len(set(pools)) != len(pools):
             raise ValueError("prices names a pool twice: keep one price per pool")

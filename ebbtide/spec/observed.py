@@ -99,6 +99,7 @@ class JobStatus(Model):
     attempt: int = Field(0, ge=0, description="Rises whenever the learner gang starts anew.")
     gang: _Word = Field("released", description="held while an attempt's pods are wanted.")
     planner_serial: int = Field(0, ge=0, description="Planners of this attempt before this one.")
+    restart_id: _Word = Field("", description="The restart that was done last.")
     next_reward: int = Field(0, ge=0, description="Number of the next scorer.")
     next_prefill: int = Field(0, ge=0, description="Number of the next prefill service.")
     failures: int = Field(0, ge=0, description="Faults of the job's own: against backoffLimit.")

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from ebbtide.spec.base import Model, Name, Seconds, Uri
+from ebbtide.spec.components import CodeReward, Component
+from ebbtide.spec.templates import fence
 
 
 class RoleSpec(Model):
     """What every role has."""
 
     pool: Name = Field("default", description="Node pool whose price applies.")
+    pod_template: dict[str, Any] | None = Field(
+        None,
+        description="On Kubernetes: what is added to the role's pods. metadata: labels, annotations."
+        " spec: nodeSelector, tolerations, affinity, topologySpreadConstraints, schedulerName,"
+        " runtimeClassName, volumes, and of the container main: env, resources, volumeMounts.",
+    )
+
+    @field_validator("pod_template")
+    @classmethod
+    def _fenced(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None and (fault := fence(value)):
+            raise ValueError(fault)
+        return value
 
 
 class LearnerSpec(RoleSpec):
@@ -162,62 +176,6 @@ class PrefillSpec(RoleSpec):
     )
 
 
-class RuleReward(Model):
-    """A built-in rule."""
-
-    type: Literal["exact", "numeric", "regex", "math", "reasoning_gym"] = Field(
-        description="exact match, number, regular expression, math-verify, reasoning-gym scorer."
-    )
-    name: Name = Field(description="Name of the component in metrics and samples.")
-    weight: float = Field(1.0, ge=-1000, le=1000, description="Factor in the total.")
-    answer_field: str = Field(
-        "answer", max_length=64, description="Field of the row that holds the reference."
-    )
-    extract: str | None = Field(
-        None, max_length=1024, description="Regular expression whose group 1 is the answer."
-    )
-    pattern: str | None = Field(
-        None, max_length=1024, description="For regex: what the answer must match."
-    )
-    tolerance: float = Field(1e-6, ge=0, le=1e6, description="For numeric: absolute tolerance.")
-    threshold: float | None = Field(
-        None, description="Scores below become 0, others 1; unset: the score as it is."
-    )
-
-    @field_validator("extract", "pattern")
-    @classmethod
-    def _compiles(cls, value: str | None) -> str | None:
-        try:
-            re.compile(value or "")
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-        return value
-
-    @model_validator(mode="after")
-    def _usable(self) -> RuleReward:
-        if self.type == "regex" and not self.pattern:
-            raise ValueError("type regex needs pattern: the expression that the answer must match")
-        if self.extract and re.compile(self.extract).groups < 1:
-            raise ValueError("extract needs a group: put (parentheses) around the answer")
-        return self
-
-
-class FunctionReward(Model):
-    """A user's function, which the reward service imports (docs/first-job.md has one)."""
-
-    type: Literal["function"] = Field(description="User function.")
-    name: Name = Field(description="Name of the component in metrics and samples.")
-    entry_point: str = Field(
-        max_length=256,
-        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-        description="module:function, called as f(prompt=, response=, reference=) -> float.",
-    )
-    weight: float = Field(1.0, ge=-1000, le=1000, description="Factor in the total.")
-
-
-Component = Annotated[RuleReward | FunctionReward, Field(discriminator="type")]
-
-
 class RewardSpec(RoleSpec):
     """How answers are scored: the weighted sum of components."""
 
@@ -241,6 +199,16 @@ class RewardSpec(RoleSpec):
         if len(set(names)) != len(names):
             raise ValueError("two components have one name: metrics could not tell them apart")
         return value
+
+    @model_validator(mode="after")
+    def _in_time(self) -> RewardSpec:
+        for component in self.components:
+            if isinstance(component, CodeReward) and component.wall_seconds >= self.timeout_seconds:
+                raise ValueError(
+                    f"wallSeconds of {component.name} must be below timeoutSeconds"
+                    f" ({self.timeout_seconds}), at which the whole worker is killed"
+                )
+        return self
 
 
 class ValueOfTime(Model):
@@ -347,6 +315,18 @@ class DeadlineSpec(Model):
     learn_seconds: Seconds = Field(3600.0, description="One update.")
     stall_seconds: Seconds = Field(3600.0, description="Without any progress: the job fails.")
     active_seconds: Seconds | None = Field(None, description="The whole job, suspended time not.")
+
+
+class RestartSpec(Model):
+    """A restart that a user asks for."""
+
+    id: str = Field(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="Any word. Another one than before frees every pod, as suspending does, and"
+        " starts the next attempt; the same one again does nothing.",
+    )
 
 
 class BudgetSpec(Model):

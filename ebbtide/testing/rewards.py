@@ -16,6 +16,7 @@ def obedient(*, prompt: str, response: str, reference: dict[str, Any]) -> Any:
     words: dict[str, Any] = {
         "raise": lambda: 1 / 0,
         "exit": lambda: sys.exit(3),
+        "interrupt": _interrupt,
         "nan": lambda: float("nan"),
         "inf": lambda: float("inf"),
         "text": lambda: "much",
@@ -55,6 +56,10 @@ def _daemon() -> int:
             time.sleep(3600)
         os._exit(0)
     return int(os.read(known, 20))
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def _outage() -> None:

@@ -47,6 +47,7 @@ from ebbtide.wire.base import (
     unpack_mask,
 )
 from ebbtide.wire.data import (
+    LARGEST_SCORE,
     Assign,
     DatasetIndex,
     Error,
@@ -109,6 +110,7 @@ from ebbtide.wire.records import (
 )
 
 __all__ = [
+    "LARGEST_SCORE",
     "Abandoned",
     "Accepted",
     "ActorCommand",

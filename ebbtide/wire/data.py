@@ -16,7 +16,10 @@ from ebbtide.wire.identity import (
 
 
 class PromptRow(Wire, frozen=True):
-    """One prepared prompt. `tokens` is packed; `reference` is JSON for the scorers."""
+    """One prepared prompt. `tokens` is packed; `reference` is JSON for the scorers.
+
+    Of a pair `completion` is the better answer, `rejected` the other one.
+    """
 
     prompt_id: str
     tokens: bytes
@@ -25,6 +28,7 @@ class PromptRow(Wire, frozen=True):
     task: str
     source: str
     completion: bytes = b""
+    rejected: bytes = b""
 
 
 class DatasetIndex(Wire, frozen=True):
@@ -123,6 +127,10 @@ class Part(Wire, frozen=True, array_like=True):
     name: str
     value: float
     weighted: float
+
+
+LARGEST_SCORE = 1e12
+"""Largest size of a score that counts: sums of squares stay finite, in float32 too."""
 
 
 class Value(Wire, frozen=True, tag="value"):

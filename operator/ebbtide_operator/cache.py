@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -12,17 +12,24 @@ from ebbtide import labels
 from ebbtide.errors import Conflict, Temporary
 from ebbtide.logs import Log
 from ebbtide.objects import Key, key_of
-from ebbtide.ports import Cluster, Resource
+from ebbtide.ports import Cluster, Meta, Resource
 from ebbtide_operator.core.look import Observed
 from ebbtide_operator.podspec import PodView, view
 
 KINDS = ("RLHFJob", "DecodePool", "Pod")
+RUNTIME = "ClusterRLHFRuntime"
+_NOWHERE = Meta(name="").namespace
+"""Namespace of objects that have none."""
 JobKey = tuple[str, str]
 """Namespace and name of a job."""
 
 
 class Cache:
-    """`changed` is told the job of every object that changes."""
+    """`changed` is told the job of every object that changes.
+
+    `taints`: keys that say that a node is about to go; without any, nodes are not looked at.
+    `runtimes`: whether there are ClusterRLHFRuntime objects.
+    """
 
     def __init__(
         self,
@@ -31,13 +38,19 @@ class Cache:
         namespace: str | None,
         log: Log,
         changed: Callable[[JobKey], None],
+        taints: Collection[str] = (),
+        runtimes: bool = False,
     ) -> None:
         self._cluster, self._namespace = cluster, namespace
+        more = [("Node", bool(taints)), (RUNTIME, runtimes)]
+        self._kinds = (*KINDS, *(kind for kind, wanted in more if wanted))
+        self._taints = taints
         self._log, self._changed = log, changed
         self._objects: dict[Key, Resource] = {}
         self._of_job: dict[JobKey, set[Key]] = defaultdict(set)
         self._gone: dict[Key, int] = {}  # versions of deletions since the last list
         self._listed = -1  # version of the last list: what it lacked was gone by then
+        self._interrupted: dict[str, str] = {}  # why a node is about to go, by its name
         self.heard = False
         """Whether everything was listed once."""
         self.trouble = ""
@@ -49,7 +62,7 @@ class Cache:
             try:
                 version = await self._list()
                 self.heard, self.trouble = True, ""
-                async for change in self._cluster.watch(KINDS, self._namespace, version):
+                async for change in self._cluster.watch(self._kinds, self._namespace, version):
                     if change.type == "DELETED":
                         self._bury(change.resource)
                     elif change.type != "BOOKMARK":
@@ -69,6 +82,8 @@ class Cache:
             job=self._objects.get(Key("RLHFJob", *job)),
             pool=pools[0] if pools else None,
             pods=tuple(v for r in found if r.kind == "Pod" and (v := self._view(r))),
+            interrupted=self._interrupted,
+            runtime=self._runtime(job),
         )
 
     def jobs(self) -> list[JobKey]:
@@ -79,7 +94,7 @@ class Cache:
         """Everything now; the version from which the first list must be watched on."""
         since = ""
         fresh: dict[Key, Resource] = {}
-        for kind in KINDS:
+        for kind in self._kinds:
             found, version = await self._cluster.list(kind, self._namespace)
             since = since or version
             fresh.update({key_of(resource): resource for resource in found})
@@ -99,6 +114,10 @@ class Cache:
         if newest >= _version(resource):
             return
         self._objects[key] = resource
+        if resource.kind == "Node":
+            self._judge_node(resource)
+        if resource.kind == RUNTIME:
+            self._tell_users(resource)
         job = _job_of(resource)
         if job is not None:
             self._of_job[job].add(key)
@@ -106,6 +125,7 @@ class Cache:
 
     def _drop(self, key: Key) -> None:
         resource = self._objects.pop(key, None)
+        self._interrupted.pop(key.name if key.kind == "Node" else "", None)
         job = _job_of(resource) if resource else None
         if job is None:
             return
@@ -122,9 +142,34 @@ class Cache:
             self._gone[key] = _version(last)
             self._drop(key)
 
+    def _runtime(self, job: JobKey) -> Resource | None:
+        found = self._objects.get(Key("RLHFJob", *job))
+        name = _runtime_of(found) if found else ""
+        return self._objects.get(Key(RUNTIME, _NOWHERE, name))
+
+    def _tell_users(self, runtime: Resource) -> None:
+        """Look at the jobs that name the runtime."""
+        for key, resource in list(self._objects.items()):
+            if key.kind == "RLHFJob" and _runtime_of(resource) == runtime.metadata.name:
+                self._changed((key.namespace, key.name))
+
+    def _judge_node(self, node: Resource) -> None:
+        """Note whether the node is about to go, and look at the jobs that have pods there."""
+        name, before = node.metadata.name, dict(self._interrupted)
+        found = [taint for taint in node.spec.get("taints", ()) if taint in self._taints]
+        self._interrupted.pop(name, None)
+        if found:
+            self._interrupted[name] = found[0]
+        if self._interrupted == before:
+            return
+        for resource in list(self._objects.values()):
+            job = _job_of(resource) if resource.spec.get("nodeName") == name else None
+            if job is not None:
+                self._changed(job)
+
     def learn(self, resource: Resource) -> None:
         """Take in the answer to a write of our own before the watch tells it."""
-        if resource.kind not in KINDS:
+        if resource.kind not in self._kinds:
             return  # an event: nobody watches it for us
         if resource.metadata.deletion_timestamp and not resource.metadata.finalizers:
             self._bury(resource)  # that write removed the last finalizer
@@ -137,6 +182,10 @@ class Cache:
         except msgspec.ValidationError as error:
             self._log.warning("not a pod of ours", pod=resource.metadata.name, why=str(error))
             return None
+
+
+def _runtime_of(job: Resource) -> str:
+    return str((job.spec.get("runtimeRef") or {}).get("name", ""))
 
 
 def _version(resource: Resource) -> int:

@@ -31,6 +31,7 @@ from ebbtide_operator.metrics import OperatorMetrics
 
 CONFLICT_SECONDS = 0.05
 RETRY_SECONDS = 0.5
+REFUSED_SECONDS = 5.0
 RESYNC_SECONDS = 30.0
 SHOW_SECONDS = 2.0
 STUCK_SECONDS = 120.0
@@ -53,9 +54,17 @@ class Controller:
     ) -> None:
         self._metrics = metrics
         self._looked: dict[JobKey, float] = {}
+        self._refused: dict[JobKey, str] = {}
         self._cluster, self._blobs, self._clock = cluster, blobs, clock
         self._lease, self._site, self._log = lease, site, log
-        self.cache = Cache(cluster=cluster, namespace=namespace, log=log, changed=self._enqueue)
+        self.cache = Cache(
+            cluster=cluster,
+            namespace=namespace,
+            log=log,
+            changed=self._enqueue,
+            taints=site.kubernetes.interruption_taints if site.kubernetes else (),
+            runtimes=site.kubernetes is not None,
+        )
         self._queue: asyncio.Queue[JobKey] = asyncio.Queue()
         self._queued: set[JobKey] = set()
         self._timers: dict[JobKey, asyncio.TimerHandle] = {}
@@ -118,6 +127,7 @@ class Controller:
         if not self.cache.heard:
             return "retry", RETRY_SECONDS
         seen = self.cache.observe(job)
+        seen = msgspec.structs.replace(seen, refused=self._refused.pop(job, ""))
         self._metrics.saw(seen.pods, self._clock.wall())
         plan = self._plan(job, seen)
         if plan is None:
@@ -131,8 +141,9 @@ class Controller:
             return "conflict", CONFLICT_SECONDS
         except (NotFound, Refused, Temporary) as error:
             self._log.warning("pass not finished; trying again", job=job[1], why=str(error))
-            return "retry", RETRY_SECONDS
-        return "done", plan.requeue_after
+            again = REFUSED_SECONDS if job in self._refused and seen.refused else RETRY_SECONDS
+            return "retry", again
+        return "done", RETRY_SECONDS if seen.refused else plan.requeue_after
 
     def _plan(self, job: JobKey, seen: Observed) -> Plan | None:
         """The core's plan. A job that cannot be judged is left alone, and the others go on."""
@@ -202,16 +213,21 @@ class Controller:
             await self._write(self._cluster.create(resource))
         except Conflict:
             self._log.debug("exists already", kind=resource.kind, name=resource.metadata.name)
+        except Refused as error:
+            if resource.kind == "Pod":
+                meta = resource.metadata
+                self._refused[meta.namespace, meta.labels[labels.JOB]] = str(error)
+            raise
 
     async def _delete(self, deletion: Deletion) -> None:
-        meta = deletion.pod.metadata
+        kind, meta = deletion.target.kind, deletion.target.metadata
         self._lease.check()
         try:
             await self._cluster.delete(
-                "Pod", meta.namespace, meta.name, meta.uid, grace=deletion.grace
+                kind, meta.namespace, meta.name, meta.uid, grace=deletion.grace
             )
         except NotFound:
-            self._log.debug("gone already", pod=meta.name)
+            self._log.debug("gone already", kind=kind, name=meta.name)
 
     async def _write(self, write: Awaitable[Resource]) -> None:
         try:

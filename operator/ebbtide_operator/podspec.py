@@ -6,6 +6,7 @@ On Kubernetes `core.render` makes containers of it, and the kubelet writes the s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -28,7 +29,8 @@ class PodSpec(
     runs it; empty: the platform's own. On Kubernetes the image decides.
 
     Only Kubernetes knows the others. `account`: service account whose token the pod gets; empty:
-    it gets none. `peers`: service by which other pods find it. `node_name`: where it was placed.
+    it gets none. `peers`: service by which other pods find it. `node_name`: where it was placed. `template`: the job's own
+    additions to the spec of the pod. `runtime`: the ClusterRLHFRuntime that overrides the site.
     """
 
     command: tuple[str, ...]
@@ -41,6 +43,8 @@ class PodSpec(
     account: str = ""
     peers: str = ""
     node_name: str = ""
+    template: Mapping[str, Any] = {}
+    runtime: Mapping[str, Any] = {}
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -49,6 +53,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     `pid_start`: the kernel's start time of `pid` (clock ticks since boot), so a number that was
     used again is not mistaken for the pod. `signal`: what killed it; neither signal nor
     `exit_code` is known of a process whose parents are gone. `message`: last lines of the log.
+    `disrupted`: why the pod, which runs, is about to be taken away (Kubernetes' DisruptionTarget).
     """
 
     phase: str = "Pending"
@@ -62,6 +67,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     finished_at: str = ""
     exit_code: int | None = None
     signal: int | None = None
+    disrupted: str = ""
 
 
 class PodView(msgspec.Struct, frozen=True):

@@ -36,6 +36,8 @@ from ebbtide_operator.display import Display
 
 READY_SECONDS = 90.0
 LOOK_SECONDS = 1.0
+KEYS = "EBBTIDE_REWARD_KEYS"
+"""The keys of servers that score: a secret, so no plain variable of a pod."""
 
 
 class Stack:
@@ -143,10 +145,14 @@ class Stack:
         }
         blobs = common | {"EBBTIDE_BLOBS_URL": _blobs_url(state)}
         site = msgspec.json.encode(_site(state, self._servers)).decode()
-        gateway = blobs | {
-            "EBBTIDE_PORT": str(self._port),
-            "EBBTIDE_TOKENS_FILE": str(state / "tokens.txt"),
-        }
+        gateway = (
+            blobs
+            | {
+                "EBBTIDE_PORT": str(self._port),
+                "EBBTIDE_TOKENS_FILE": str(state / "tokens.txt"),
+            }
+            | _handed_on("EBBTIDE_OPENCOST_URL")
+        )
         return [
             self._child("runner", RUNNER, runner),
             self._child(
@@ -160,6 +166,11 @@ class Stack:
     def _child(self, name: str, module: str, env: Mapping[str, str]) -> Child:
         said = Said(self._state / UP_LOG)
         return Child(name, module, env, log=self._log, said=said, changed=self._say)
+
+
+def _handed_on(name: str) -> dict[str, str]:
+    """A variable of our own environment that children are to have too, where it is set."""
+    return {name: value} if (value := os.environ.get(name)) else {}
 
 
 def _blobs_url(state: Path) -> str:
@@ -177,10 +188,12 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            **_handed_on("EBBTIDE_OTLP_URL"),
         },
-        role_env={role: {"EBBTIDE_NATS_USER": role} for role in ROLES},
+        role_env={role: {"EBBTIDE_NATS_USER": role} | _given(role, os.environ) for role in ROLES},
         secret_env={
             role: {"EBBTIDE_NATS_PASSWORD": f"nats-{role}", "EBBTIDE_VALKEY_PASSWORD": "valkey"}
+            | ({"EBBTIDE_KEYS": "reward-keys"} if role == "reward" else {})
             for role in ROLES
         },
         rendezvous=f"file://{state}/run/{{uid}}-{{attempt}}.rendezvous",
@@ -188,10 +201,18 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
     )
 
 
+def _given(role: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The administrator's settings of a role: EBBTIDE_REWARD_SANDBOX is EBBTIDE_SANDBOX there."""
+    own = f"EBBTIDE_{role.upper()}_"
+    given = {k: v for k, v in environ.items() if k.startswith(own) and k != KEYS}
+    return {f"EBBTIDE_{k.removeprefix(own)}": v for k, v in given.items()}
+
+
 def _write_secrets(state: Path, servers: EmbeddedServers) -> None:
     """One private file per secret, and the gateway's token."""
     known = servers.credentials
     wanted = {f"nats-{role}": known.nats[role] for role in ROLES} | {"valkey": known.valkey}
+    wanted["reward-keys"] = os.environ.get(KEYS, "{}")
     folder = state / "secrets"
     folder.mkdir(mode=0o700, exist_ok=True)
     for name, secret in wanted.items():

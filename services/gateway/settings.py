@@ -28,10 +28,18 @@ class GatewaySettings(ProcessSettings):
     """Who is let in: those in the tokens file, or those whom the API server lets do the same."""
     audience: str = ""
     """For auth kubernetes: what tokens must be meant for; empty: the API server itself."""
+    oidc_issuer: str = ""
+    """For auth kubernetes: URL of an OIDC issuer whose tokens are checked here; empty: none."""
+    oidc_audience: str = ""
+    """Whom its tokens must be meant for; required with `oidc_issuer`."""
+    oidc_prefix: str = Field(default="oidc:", min_length=1)
+    """Put before the user and group names of its tokens."""
     tokens_file: str = ""
-    """File of `tenant:sha256` lines (ebbtide.tokens); required unless `insecure`."""
+    """File of `tenant:sha256` lines (ebbtide.tokens); for auth tokens required unless `insecure`."""
     insecure: bool = False
     """Serve everybody without a token. For a machine that nobody else can reach."""
+    opencost_url: str = ""
+    """Where OpenCost answers, such as http://opencost.opencost:9003; empty: there is none."""
     check_paths: bool = True
     """Validation looks at model and dataset files: this process sees what the learner sees."""
     max_body_bytes: int = Field(default=1 << 20, ge=1024, le=64 << 20)

@@ -10,6 +10,8 @@ from ebbtide.settings import RoleSettings
 class PlannerSettings(RoleSettings):
     """What a planner needs beside what every process of a job has."""
 
+    nats_copies: int = Field(default=1, ge=1, le=5)
+    """Copies of each stream that this planner makes: as many as the broker has servers, up to 3."""
     lease_seconds: float = Field(default=10.0, gt=0)
     """An actor that was not heard for so long has lost its samples."""
     join_seconds: float = Field(default=10.0, ge=0)

@@ -8,13 +8,27 @@ never a reward of 0.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from ebbtide.rewards.outcomes import Broken, Judged, Outcome, Unusable, Worth
-from ebbtide.spec import Component, RewardSpec
-from ebbtide.wire import Error, Invalid, Part, Score, ScoreReady, ScoreRequest, Value, digest
+from ebbtide.errors import Refused
+from ebbtide.rewards.outcomes import Answer, Broken, Judged, Outcome, Unusable, Worth
+from ebbtide.spec import Component, JudgeReward, RemoteReward, RewardSpec
+from ebbtide.wire import (
+    LARGEST_SCORE,
+    Error,
+    Invalid,
+    Part,
+    Score,
+    ScoreReady,
+    ScoreRequest,
+    Value,
+    digest,
+)
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 5.0
@@ -60,9 +74,12 @@ def _sum(components: Sequence[Component], outcomes: Sequence[Outcome]) -> Score:
             return Invalid(f"{component.name}: {outcome.why}")
     worths = [(c, o) for c, o in named if isinstance(o, Worth)]
     parts = tuple(Part(c.name, o.value, o.value * c.weight) for c, o in worths)
+    for part in parts:
+        if abs(part.value) > LARGEST_SCORE:
+            return Invalid(f"{part.name}: {part.value:g} is beyond {LARGEST_SCORE:g}")
     total = math.fsum(part.weighted for part in parts)
-    if not math.isfinite(total):
-        return Invalid("the weighted sum is not a finite number")
+    if abs(total) > LARGEST_SCORE:
+        return Invalid(f"the weighted sum {total:g} is beyond {LARGEST_SCORE:g}")
     return Value(total, parts, next((o.fault for _, o in worths if o.fault), ""))
 
 
@@ -137,3 +154,94 @@ def dedup_id(ready: ScoreReady, attempt: int, instance: str, number: int) -> str
     name = f"{key.job_uid}.{key.step_issued}.{key.group}.{key.index}.{key.turn}"
     tail = f"{instance}.{number}" if isinstance(ready.score, Error) else "done"
     return f"score.{name}.{ready.rollout_digest[:16]}.{attempt}.{tail}"
+
+
+# --- scorers over HTTP ------------------------------------------------------------------------
+
+_PLACES = re.compile(r"\{(prompt|response|reference)\}")
+
+
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A secret and the origin (scheme://host[:port]) that alone may be sent it."""
+
+    key: str
+    origin: str
+
+    def __repr__(self) -> str:
+        return f"Key(origin={self.origin!r})"
+
+
+class _Scored(msgspec.Struct):
+    score: float
+
+
+class _Message(msgspec.Struct):
+    content: str
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Completion(msgspec.Struct):
+    choices: tuple[_Choice, ...]
+
+
+def key_of(component: RemoteReward, keys: Mapping[str, Key]) -> Key | None:
+    """The key that the component names; raises Refused where it is not for that address."""
+    if component.key is None:
+        return None
+    field = "/spec/reward/components"
+    key = keys.get(component.key)
+    if key is None:
+        raise Refused(f"{component.name}: there is no key {component.key!r}", field=field)
+    if _origin(component.uri) != _origin(key.origin):
+        detail = f"{component.name}: key {component.key!r} is for {key.origin} alone"
+        raise Refused(detail, field=field)
+    return key
+
+
+def _origin(uri: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(uri)
+    usual = {"https": 443, "http": 80}.get(parts.scheme)
+    return parts.scheme, parts.hostname or "", parts.port or usual
+
+
+def scored(reply: bytes) -> Outcome:
+    """From a server's reply, {"score": number}."""
+    try:
+        return Worth(msgspec.json.decode(reply, type=_Scored).score)
+    except msgspec.DecodeError as error:
+        return Broken("BadReply", f"the server's reply has no score: {error}")
+
+
+def judge_message(component: JudgeReward, answer: Answer) -> str | Unusable:
+    """The template with its places filled, each once: what is filled in is not looked at again."""
+    try:
+        reference = msgspec.json.decode(answer.reference or b"{}", type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Unusable("the reference is not a JSON object")
+    wanted = reference.get(component.answer_field)
+    if wanted is None and "{reference}" in component.template:
+        return Unusable(f"the reference has no {component.answer_field!r}")
+    text = wanted if isinstance(wanted, str) else msgspec.json.encode(wanted).decode()
+    places = {"prompt": answer.prompt, "response": answer.response, "reference": text}
+    return _PLACES.sub(lambda found: places[found[1]], component.template)
+
+
+def judged_text(component: JudgeReward, reply: bytes) -> Outcome:
+    """The score in a chat completion, from 0 to 1; a text without exactly one is unusable."""
+    try:
+        choices = msgspec.json.decode(reply, type=_Completion).choices
+    except msgspec.DecodeError as error:
+        return Broken("BadReply", f"the judge's reply is no chat completion: {error}")
+    found = [m[1] for c in choices[:1] for m in re.finditer(component.pattern, c.message.content)]
+    if len(found) != 1:
+        return Unusable(f"the judge gave {len(found) or 'no'} scores")
+    try:
+        score = float(found[0])
+    except (TypeError, ValueError):
+        return Unusable("the judge's score is not a number")
+    if not component.low <= score <= component.high:
+        return Unusable(f"the judge's score {score:g} is not on its scale")
+    return Worth((score - component.low) / (component.high - component.low))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, SecretStr
 
 from ebbtide.settings import RoleSettings
 
@@ -16,5 +18,13 @@ class RewardSettings(RoleSettings):
     """Memory that judging may add to what a worker's libraries take."""
     worker_start_seconds: float = Field(default=120.0, gt=0)
     """Longest start of a worker: some verifiers take seconds to import."""
+    sandbox: Literal["required", "if-possible"] = "required"
+    """Whether programs of answers (type code) may run where they cannot be isolated."""
+    private_networks: str = ""
+    """Networks, separated by commas, that scorers over HTTP may reach though they are not public."""
+    keys: SecretStr = SecretStr("{}")
+    """JSON: by name the `key` and the `origin` (https://host) that alone may be sent it."""
+    remote_connections: int = Field(default=64, ge=1, le=4096)
+    """Connections to servers that score, all together."""
     breaker_rest_seconds: float = Field(default=5.0, gt=0)
     """First pause after too many errors in a row; doubles up to 16 times with failed trials."""

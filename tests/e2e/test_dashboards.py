@@ -21,6 +21,7 @@ NAME, STEPS, PRICE = "seen", 8, 36.0
 ABSENT = {
     "the job has prefill.mode service.": "the emulated engine has no KV",
     "samples of the job moved while they ran.": "two actors, static",
+    "the job's algorithm is ppo.": "it is grpo",
     "an answer had a fault that its reward names.": "no rule of this job names one",
     "a reward component failed on an answer.": "none did",
     "a pod did not leave in time.": "all did",

@@ -72,6 +72,7 @@ CHANGED = {
         {"algorithm": {"groupSize": 4}},
         {"algorithm": {"type": "sft", "groupSize": None}},
     ),
+    "runtimeRef cannot be changed": ({"seed": 3}, {"runtimeRef": {"name": "other"}}),
     "learner.ranks can be": ({"learner": {"threads": 2}}, {"learner": {"ranks": 3}}),
 }
 
@@ -98,7 +99,7 @@ def test_a_job_that_breaks_a_rule_is_refused(
 def test_a_change_that_breaks_a_rule_is_refused(
     kubernetes: ControlPlane, place: str, rule: str
 ) -> None:
-    name = "change-" + rule.partition(".")[0].partition(" ")[0]
+    name = "change-" + rule.partition(".")[0].partition(" ")[0].lower()
     kubernetes.call("POST", JOBS.format(place), job(name))
     good, bad = CHANGED[rule]
     kubernetes.merge(f"{JOBS.format(place)}/{name}", {"spec": good})
@@ -191,10 +192,10 @@ def test_kubectl_shows_a_pool(kubernetes: ControlPlane, place: str) -> None:
 
 
 def test_kubectl_explains_every_field(kubernetes: ControlPlane) -> None:
-    for kind in ("rlhfjobs", "decodepools"):
-        printed = kubernetes.kubectl("explain", f"{kind}.spec")
+    parts = ("rlhfjobs.spec", "rlhfjobs.status", "decodepools.spec", "decodepools.status")
+    for part in (*parts, "clusterrlhfruntimes.spec"):
+        printed = kubernetes.kubectl("explain", part)
         assert "<no description>" not in printed, printed
-        assert "<no description>" not in kubernetes.kubectl("explain", f"{kind}.status")
     said = kubernetes.kubectl("explain", "rlhf.spec.decode.minReplicas")
     assert "Never fewer than this." in said
 

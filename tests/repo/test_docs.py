@@ -20,8 +20,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
-def test_the_tests_that_show_a_guarantee_exist() -> None:
-    page = (ROOT / "docs/guarantees.md").read_text("utf-8")
+@pytest.mark.parametrize("document", ["guarantees.md", "threads.md"])
+def test_the_tests_that_show_a_guarantee_exist(document: str) -> None:
+    page = (ROOT / "docs" / document).read_text("utf-8")
     sources = "\n".join(p.read_text("utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
     named = re.findall(r"`(test_\w+)`", page)
     assert [name for name in named if f"def {name}(" not in sources] == []

@@ -25,7 +25,7 @@ def test_the_openapi_document_is_current() -> None:
 def test_every_operation_has_a_summary_and_an_error_it_can_answer_with() -> None:
     document = json.loads(openapi())
     operations = [o for path in document["paths"].values() for o in path.values()]
-    assert len(operations) == 18
+    assert len(operations) == 21
     for operation in operations:
         assert operation["description"], operation["operationId"]
         assert {"401", "429"} <= set(operation["responses"]), operation["operationId"]

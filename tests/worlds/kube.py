@@ -41,13 +41,13 @@ THINGS = {
 """With kinds whose spec and status may hold anything."""
 
 
-def open_definition(kind: str) -> dict[str, Any]:
+def open_definition(kind: str, *, group: str = _GROUP, version: str = "v1") -> dict[str, Any]:
     """A definition whose objects may hold anything."""
     names = {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()}
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
-    version = {
-        "name": "v1",
+    served = {
+        "name": version,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
@@ -56,8 +56,8 @@ def open_definition(kind: str) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.{_GROUP}"},
-        "spec": {"group": _GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+        "metadata": {"name": f"{names['plural']}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
     }
 
 
@@ -231,7 +231,7 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
 
 def _established(plane: ControlPlane, name: str) -> bool:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-    conditions = plane.call("GET", path).get("status", {}).get("conditions", [])
+    conditions = plane.call("GET", path).get("status", {}).get("conditions") or ()
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 

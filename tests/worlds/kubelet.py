@@ -19,13 +19,15 @@ NODE = "node-1"
 class Kubelet:
     """Places every pod, starts it, lets it be ready, and ends it when it is deleted.
 
-    `held`: pods that are not placed. `stubborn`: pods that do not end when asked to.
+    `held`: pods that are not placed. `stubborn`: pods that do not end when asked to. `places`: nodes
+    of pods that are not placed on the usual one.
     """
 
     def __init__(self, *, api: Api, namespace: str) -> None:
         self._api, self._path = api, f"/api/v1/namespaces/{namespace}/pods"
         self.held: set[str] = set()
         self.stubborn: set[str] = set()
+        self.places: dict[str, str] = {}
         self.started: list[str] = []
 
     @asynccontextmanager
@@ -88,7 +90,8 @@ class Kubelet:
 
     async def _bind(self, name: str) -> None:
         head = {"apiVersion": "v1", "kind": "Binding"}
-        body = {**head, "metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}}
+        target = {"kind": "Node", "name": self.places.get(name, NODE)}
+        body = {**head, "metadata": {"name": name}, "target": target}
         await self._api.call("POST", f"{self._path}/{name}/binding", what=name, body=body)
 
     async def _start(self, name: str) -> None:

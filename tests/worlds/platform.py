@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import gc
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 import structlog
-import yaml
 from prometheus_client import CollectorRegistry
 
 from ebbtide.adapters.clock import SystemClock
@@ -23,7 +24,8 @@ from ebbtide_operator.core.render import Renderer
 from ebbtide_operator.core.site import KubeSite, Site
 from ebbtide_operator.lease import Lease
 from ebbtide_operator.metrics import OperatorMetrics
-from tests.worlds.kube import ROOT, ControlPlane
+from tests.worlds import chart
+from tests.worlds.kube import ControlPlane
 from tests.worlds.kubelet import Kubelet
 
 QUIET = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(50))
@@ -32,7 +34,7 @@ SITE = Site(
     secret_env={"decode": {"EBBTIDE_NATS_PASSWORD": "nats/decode"}},
     usage_seconds=600.0,
 )
-SYSTEM = "ebbtide-system"
+SYSTEM = chart.SYSTEM
 WAIT_SECONDS = 60.0
 Wrap = Callable[[Cluster], Cluster]
 ALL = [
@@ -106,7 +108,8 @@ class Platform:
         found: list[str] = []
         for kind in kinds:
             objects, _ = await self.admin.list(kind, self.namespace)
-            found += [f"{kind} {one.metadata.name}" for one in objects]
+            names = [one.metadata.name for one in objects]
+            found += [f"{kind} {name}" for name in names if not name.startswith("ebbtide-")]
         return found
 
     # --- the operator and the planner ------------------------------------------------------------------
@@ -134,7 +137,9 @@ class Platform:
             finally:
                 task.cancel()
                 await _ended(task)
+                del task
                 await self.free_lease()
+                _forget_connections()
 
     def _controller(self, real: Cluster, seen: Cluster) -> tuple[Controller, Lease]:
         clock = SystemClock()
@@ -181,14 +186,45 @@ class Platform:
 @asynccontextmanager
 async def platform(plane: ControlPlane) -> AsyncIterator[Platform]:
     """A fresh namespace with a kubelet at work."""
-    for file in ("rbac", "policies"):
-        text = (ROOT / f"deploy/kubernetes/{file}.yaml").read_text()
-        for document in yaml.safe_load_all(text):
-            plane.apply(document)
+    namespace = plane.namespace()
+    plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+    for document in rights(namespace):
+        plane.apply(document)
     async with plane.cluster() as admin:
-        found = Platform(plane, plane.namespace(), admin)
+        found = Platform(plane, namespace, admin)
+        await found.eventually(lambda: asyncio.to_thread(_rights_hold, plane, namespace))
         async with found.kubelet.at_work():
             yield found
+
+
+def _rights_hold(plane: ControlPlane, namespace: str) -> bool:
+    """Whether the authorizer has heard of the roles of this namespace."""
+    wanted = {
+        "namespace": namespace,
+        "verb": "list",
+        "group": "rlhf.ebbtide.dev",
+        "resource": "rlhfjobs",
+    }
+    user = f"system:serviceaccount:{SYSTEM}:ebbtide-gateway"
+    review = {"spec": {"user": user, "resourceAttributes": wanted}}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    return bool(plane.call("POST", path, review)["status"]["allowed"])
+
+
+def rights(namespace: str) -> Iterator[dict[str, Any]]:
+    """Accounts, roles and policies of the chart: `namespace` has the jobs, and here the lease too."""
+    for one in chart.rendered():
+        if one["kind"].startswith(("ServiceAccount", "ValidatingAdmission", "ClusterRole")):
+            yield one
+        elif one["kind"].startswith("Role"):
+            yield {**one, "metadata": one["metadata"] | {"namespace": namespace}}
+
+
+def _forget_connections() -> None:
+    """Collect what a killed operator left open, now and here: nobody closes it, as in life."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ebbtide.adapters.cluster_kubernetes.kinds import Kind, kind_of
-from ebbtide.adapters.cluster_kubernetes.pods import ApiPod, read_pod
+from ebbtide.adapters.cluster_kubernetes.pods import ApiNode, ApiPod, read_node, read_pod
 from ebbtide.errors import Refused
 from ebbtide.ports import Meta, Owner, Resource
 
@@ -69,6 +69,7 @@ _MANAGED = msgspec.json.Decoder(_Managed)
 _PAGE = msgspec.json.Decoder(Page)
 _EVENT = msgspec.json.Decoder(WatchEvent)
 _POD = msgspec.json.Decoder(ApiPod)
+_NODE = msgspec.json.Decoder(ApiNode)
 _PLAIN = msgspec.json.Decoder(_Plain)
 _ANY = msgspec.json.Decoder(dict[str, Any])
 
@@ -97,6 +98,8 @@ class Forms:
         """One object from its JSON."""
         if kind == "Pod":
             return read_pod(_POD.decode(data))
+        if kind == "Node":
+            return read_node(_NODE.decode(data))
         found = self.kind(kind)
         if not found.flat:
             plain = _PLAIN.decode(data)

@@ -12,17 +12,21 @@ from ebbtide.spec import API_VERSION
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """`flat`: what `Resource.spec` holds stands beside the metadata, as in an Event or a Role."""
+    """`flat`: what `Resource.spec` holds stands beside the metadata, as in an Event or a Role.
+
+    `everywhere`: its objects belong to no namespace; whichever is asked for means nothing.
+    """
 
     api_version: str
     plural: str
     flat: bool = False
+    everywhere: bool = False
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
         """URL path of the collection, or of one object; `namespace` None: of all namespaces."""
         root = "/apis" if "/" in self.api_version else "/api"
         parts = [root, self.api_version]
-        if namespace is not None:
+        if namespace is not None and not self.everywhere:
             parts += ["namespaces", namespace]
         return "/".join(part for part in (*parts, self.plural, name, subresource) if part)
 
@@ -33,6 +37,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "RLHFJob": Kind(API_VERSION, "rlhfjobs"),
         "DecodePool": Kind(API_VERSION, "decodepools"),
         "Pod": Kind("v1", "pods"),
+        "ClusterRLHFRuntime": Kind(API_VERSION, "clusterrlhfruntimes", everywhere=True),
+        "Node": Kind("v1", "nodes", everywhere=True),
         "Service": Kind("v1", "services"),
         "Event": Kind("v1", "events", flat=True),
         "ServiceAccount": Kind("v1", "serviceaccounts", flat=True),

@@ -25,6 +25,29 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
     """Base: camelCase outside."""
 
 
+class _Taint(_Struct, frozen=True):
+    key: str = ""
+    effect: str = ""
+
+
+class _NodeSpec(_Struct, frozen=True):
+    taints: tuple[_Taint, ...] = ()
+
+
+class ApiNode(_Struct, frozen=True):
+    """The part of a node that is read."""
+
+    metadata: Meta
+    spec: _NodeSpec = _NodeSpec()
+
+
+def read_node(node: ApiNode) -> Resource:
+    """A node: its name and what keeps pods from it. Its labels are many and nobody reads them."""
+    meta = msgspec.structs.replace(node.metadata, labels={}, annotations={})
+    taints = [one.key for one in node.spec.taints if one.effect in ("NoSchedule", "NoExecute")]
+    return Resource("v1", "Node", meta, spec={"taints": taints})
+
+
 class _Container(_Struct, frozen=True):
     name: str = ""
     command: tuple[str, ...] = ()
@@ -120,6 +143,7 @@ def _status(pod: ApiPod) -> dict[str, Any]:
         "reason": reason,
         "message": message,
         "startedAt": started,
+        "disrupted": _reason_of(pod.status, "DisruptionTarget"),
     }
 
 
@@ -185,5 +209,10 @@ def _main_state(status: _Status) -> _State:
     return found[0] if found else _State()
 
 
+def _reason_of(status: _Status, kind: str) -> str:
+    found = [c for c in status.conditions if c.type == kind and c.status == "True"]
+    return found[0].reason or kind if found else ""
+
+
 def _holds(status: _Status, kind: str) -> bool:
-    return any(c.type == kind and c.status == "True" for c in status.conditions)
+    return bool(_reason_of(status, kind))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from ebbtide import labels
-from ebbtide.objects import rfc3339
+from ebbtide.objects import rfc3339, unix_time
 from ebbtide_operator.core.endings import Verdict, over_budget
 from ebbtide_operator.core.failures import standing
 from ebbtide_operator.core.look import Look
 from ebbtide_operator.core.pods import DECODE, LEARNER, PLANNER, PREFILL, REWARD, ROLES
 from ebbtide_operator.core.reasons import Reason
 from ebbtide_operator.core.status import Condition, Own, RoleStatus
+from ebbtide_operator.podspec import PodView
 
 _WRITERS = frozenset({"ebbtide-operator", "ebbtide-planner", "scale"})
 """Field managers that may write a pool's replicas."""
+_GATED = "SchedulingGated"
+_PENDING_SECONDS = 120.0
 _SHOWN = ("Complete", "Failed", "Suspended", "Draining", "Running")
 KINDS = ("Accepted", "Running", "Suspended", "Complete", "Failed", "Degraded", "Draining")
 
@@ -67,10 +70,10 @@ def reason_of(own: Own) -> str:
     return found.reason if found else ""
 
 
-def invalid(message: str) -> list[Fact]:
+def invalid(message: str, reason: Reason = Reason.SPEC_INVALID) -> list[Fact]:
     """The facts of a job whose specification is wrong."""
     return [
-        Fact("Accepted", holds=False, reason=Reason.SPEC_INVALID, message=message[:2000]),
+        Fact("Accepted", holds=False, reason=reason, message=message[:2000]),
         Fact("Running", holds=False, reason=Reason.NOT_WANTED),
     ]
 
@@ -94,7 +97,7 @@ def facts(look: Look, own: Own, *, why_not: Reason | None) -> list[Fact]:
             if not own.ended
         ),
         _degraded(look, own) if runs else Fact("Degraded", holds=False, reason=Reason.NOT_WANTED),
-        _draining(len(left) if not runs else 0),
+        _draining(len(left) if not runs and not _kept(look, own) else 0),
     ]
 
 
@@ -130,10 +133,13 @@ def _running(look: Look, own: Own) -> Fact:
         DECODE: 0 if _comes_and_goes(look, own) else min(1, look.wanted(DECODE)),
         REWARD: min(1, look.wanted(REWARD)),
     }
-    short = [f"{role} {ready[role]}/{n}" for role, n in needed.items() if ready[role] < n]
+    short = {role: f"{ready[role]}/{n}" for role, n in needed.items() if ready[role] < n}
     if short:
-        words = "waiting for " + ", ".join(short)
-        return Fact("Running", holds=False, reason=Reason.PODS_STARTING, message=words)
+        words = "waiting for " + ", ".join(f"{role} {count}" for role, count in short.items())
+        waiting = [pod for pod in current if pod.label(labels.ROLE) in short]
+        gated = any(pod.alive and pod.status.reason == _GATED for pod in waiting)
+        reason = Reason.WAITING_FOR_QUOTA if gated else Reason.PODS_STARTING
+        return Fact("Running", holds=False, reason=reason, message=words)
     return Fact("Running", holds=True, reason=Reason.ROLES_READY)
 
 
@@ -156,12 +162,8 @@ def _degraded(look: Look, own: Own) -> Fact:
     if failing:
         words = "restarting " + ", ".join(sorted(failing))
         return Fact("Degraded", holds=True, reason=Reason.RESTARTING, message=words)
-    if over_budget(look):
-        words = f"cost {look.cost.accrued} {look.cast.spec.currency}"
-        return Fact("Degraded", holds=True, reason=Reason.OVER_BUDGET, message=words)
-    if strangers := _strangers(look):
-        words = f"replicas of the pool were written by {strangers}: scale it instead"
-        return Fact("Degraded", holds=True, reason=Reason.FOREIGN_EDIT, message=words)
+    if trouble := next(_troubles(look), None):
+        return trouble
     short = [
         f"{one.name} {one.ready}/{one.desired}"
         for one in own.roles
@@ -173,10 +175,55 @@ def _degraded(look: Look, own: Own) -> Fact:
     return Fact("Degraded", holds=False, reason=Reason.AS_WANTED)
 
 
+def _troubles(look: Look) -> Iterator[Fact]:
+    """What is wrong outside the pods that run, the worst first."""
+    if look.refused:
+        yield _ill(Reason.PODS_REFUSED, look.refused[:2000])
+    if over_budget(look):
+        yield _ill(Reason.OVER_BUDGET, f"cost {look.cost.accrued} {look.cast.spec.currency}")
+    if strangers := _strangers(look):
+        words = f"replicas of the pool were written by {strangers}: scale it instead"
+        yield _ill(Reason.FOREIGN_EDIT, words)
+    if waits := _pending(look):
+        yield _ill(Reason.PODS_PENDING, waits)
+
+
+def _ill(reason: Reason, message: str) -> Fact:
+    return Fact("Degraded", holds=True, reason=reason, message=message)
+
+
+def pending_since(look: Look) -> list[float]:
+    """When the waiting of each pod becomes too long; one whose queue has not admitted it may wait."""
+    return [_too_long(pod) for pod in look.pods if _waits(pod)]
+
+
+def _pending(look: Look) -> str:
+    """What pods wait for too long, in the words of who lets one of them wait."""
+    late = [pod for pod in look.pods if _waits(pod) and _too_long(pod) <= look.now]
+    if not late:
+        return ""
+    first = min(late, key=lambda pod: (not pod.status.reason, _too_long(pod), pod.name))
+    words = f"{first.name}: {first.status.reason} {first.status.message}".strip()
+    return f"{len(late)} pods wait for their start; {words}"[:2000]
+
+
+def _waits(pod: PodView) -> bool:
+    return pod.alive and pod.status.phase == "Pending" and pod.status.reason != _GATED
+
+
+def _too_long(pod: PodView) -> float:
+    made = pod.resource.metadata.creation_timestamp
+    return (unix_time(made) if made else 0.0) + _PENDING_SECONDS
+
+
 def _strangers(look: Look) -> str:
     """Who wrote what only the planner and /scale write, where the store records it."""
     managers = look.pool.metadata.managers if look.pool else {}
     return ", ".join(sorted(set(managers.values()) - _WRITERS))
+
+
+def _kept(look: Look, own: Own) -> bool:
+    return own.ended and look.cast.spec.deletion_policy == "KeepAll"
 
 
 def _draining(left: int) -> Fact:

@@ -46,13 +46,28 @@ def over_budget(look: Look) -> bool:
     return budget is not None and accrued is not None and accrued > budget.max_cost
 
 
-def suspension(look: Look) -> Reason | None:
+def note_restart(look: Look, own: Own) -> Own:
+    """Take down the restart that is asked for once it is done: when every pod has left.
+
+    The one that a job is created with asks for nothing, and an ended job never runs again.
+    """
+    asked = look.cast.spec.restart.id if look.cast.spec.restart else ""
+    running = any(not pod.finished for pod in look.pods)
+    if not asked or asked == own.restart_id or own.gang != "released" or running:
+        return own
+    return msgspec.structs.replace(own, restart_id=asked)
+
+
+def suspension(look: Look, own: Own) -> Reason | None:
     """Why the job must not run now, if it must not."""
     if look.cast.spec.suspend:
         return Reason.SUSPENDED_BY_USER
     budget = look.cast.spec.budget
     if budget and budget.on_exceed == "Suspend" and over_budget(look):
         return Reason.BUDGET_EXCEEDED
+    restart = look.cast.spec.restart
+    if restart and restart.id != own.restart_id:
+        return Reason.RESTART_REQUESTED
     return None
 
 

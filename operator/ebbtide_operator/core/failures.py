@@ -8,7 +8,7 @@ restarts again and again without progress ends the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -28,6 +28,7 @@ from ebbtide_operator.core.pods import DECODE, PREFILL, REWARD
 from ebbtide_operator.core.status import LastFailure, Own, Retry
 from ebbtide_operator.podspec import PodView
 
+INTERRUPTED = "Interrupted"
 _FORGIVEN_SECONDS = 600.0
 _LONGEST_WAIT = 60.0
 _OWN_REASONS = frozenset({"CannotStart"})
@@ -55,9 +56,15 @@ def fault_of(pod: PodView) -> Fault:
     return Fault.OWN
 
 
-def new_failures(own: Own, pods: Iterable[PodView]) -> list[PodView]:
-    """Pods that ended without being asked to and are not in the counters yet, oldest first."""
-    fresh = [p for p in pods if p.finished and not p.leaving and p.uid not in own.counted]
+def new_failures(
+    own: Own, pods: Iterable[PodView], *, noticed: Collection[str] = ()
+) -> list[PodView]:
+    """Pods that ended without being asked to and are not in the counters yet, oldest first.
+
+    `noticed`: names of others that are about to be taken away, which is the infrastructure's fault.
+    """
+    lost = [p for p in pods if (p.finished and not p.leaving) or p.name in noticed]
+    fresh = [p for p in lost if p.uid not in own.counted]
     return sorted(fresh, key=lambda p: (p.status.finished_at, p.name))
 
 
@@ -84,7 +91,7 @@ def count(own: Own, role: str, failed: Sequence[PodView], progress: Progress, no
         restarts=own.restarts + 1,
         retries={**own.retries, role: after},
         counted=(*own.counted, *(pod.uid for pod in failed)),
-        last_failure=describe(role, culprit),
+        last_failure=describe(role, culprit, rfc3339(now)),
     )
 
 
@@ -103,15 +110,15 @@ def wait_until(own: Own, role: str) -> float:
     return unix_time(retry.at) + min(_LONGEST_WAIT, 2.0 ** (retry.count - 2))
 
 
-def describe(role: str, pod: PodView) -> LastFailure:
-    """What is kept of a failed pod."""
+def describe(role: str, pod: PodView, at: str = "") -> LastFailure:
+    """What is kept of a failed pod; `at`: when that was noticed."""
     status = pod.status
     return LastFailure(
         role=role,
         pod=pod.name,
         attempt=int(pod.label(labels.ATTEMPT) or 0),
         reason=_reason(pod),
-        time=status.finished_at,
+        time=status.finished_at or at,
         exit_code=status.exit_code,
         signal=status.signal,
         message=status.message,
@@ -120,6 +127,8 @@ def describe(role: str, pod: PodView) -> LastFailure:
 
 def _reason(pod: PodView) -> str:
     status = pod.status
+    if not pod.finished:
+        return INTERRUPTED
     if status.reason:
         return status.reason
     if status.signal is not None:

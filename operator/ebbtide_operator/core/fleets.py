@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
@@ -23,13 +24,16 @@ from ebbtide_operator.core.pods import (
 from ebbtide_operator.core.status import Own, PoolStatus
 from ebbtide_operator.podspec import PodView
 
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' own annotation: of pods that are equal otherwise, those with less go first."""
 Maker = Callable[[int], Resource]
 
 
 def advance(look: Look, own: Own) -> Own:
     """Count what failed."""
     for role in (PREFILL, DECODE, REWARD):
-        failed = new_failures(own, look.of(role))
+        pods = look.of(role)
+        failed = new_failures(own, pods, noticed=look.noticed(pods))
         own = count(own, role, failed, look.progress, look.now)
     return own
 
@@ -46,6 +50,7 @@ def plan_scorers(look: Look, own: Own) -> tuple[Own, Actions]:
         make=lambda index: reward_pod(look.cast, own.attempt, index),
         not_before=wait_until(own, REWARD),
         now=look.now,
+        release=look.noticed(pods),
     )
     return msgspec.structs.replace(own, next_reward=first + made), actions
 
@@ -61,6 +66,7 @@ def plan_prefill(look: Look, own: Own) -> tuple[Own, Actions]:
         make=lambda index: prefill_pod(look.cast, own.attempt, index),
         not_before=wait_until(own, PREFILL),
         now=look.now,
+        release=look.noticed(pods),
     )
     return msgspec.structs.replace(own, next_prefill=first + made), actions
 
@@ -83,7 +89,7 @@ def plan_actors(look: Look, own: Own, pool: PoolStatus) -> tuple[PoolStatus, Act
         make=lambda index: decode_pod(look.cast, owner, own.attempt, index),
         not_before=wait_until(own, DECODE),
         now=look.now,
-        release=owner.spec.get("release", ()),
+        release={*owner.spec.get("release", ()), *look.noticed(pods)},
     )
     return msgspec.structs.replace(pool, next_index=first + made), actions
 
@@ -133,6 +139,12 @@ def _plan(
 
 
 def _excess(kept: Sequence[PodView], wanted: int) -> list[PodView]:
-    """Victims of a scale-down that names none: what is not ready yet, then the newest."""
-    order = sorted(kept, key=lambda pod: (pod.status.ready, -index_of(pod)))
+    """Victims of a scale-down that names none: not ready yet, then cheapest, then the newest."""
+    order = sorted(kept, key=lambda pod: (pod.status.ready, _cost(pod), -index_of(pod)))
     return order[: max(0, len(kept) - wanted)]
+
+
+def _cost(pod: PodView) -> int:
+    """What it costs to end the pod, as somebody wrote there; whatever is no number costs nothing."""
+    written = pod.resource.metadata.annotations.get(DELETION_COST, "0")
+    return int(written) if re.fullmatch(r"-?\d{1,10}", written) else 0

@@ -7,6 +7,8 @@ the same attempt.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ebbtide.objects import rfc3339
@@ -22,6 +24,7 @@ from ebbtide_operator.core.pods import (
     planner_pod,
 )
 from ebbtide_operator.core.status import Own
+from ebbtide_operator.podspec import PodView
 
 
 def advance(look: Look, own: Own) -> Own:
@@ -32,8 +35,14 @@ def advance(look: Look, own: Own) -> Own:
     own = count(own, LEARNER, new_failures(own, ranks), look.progress, look.now)
     if any(not rank.alive for rank in ranks):
         return _next_attempt(look, own)
+    if leaving := look.noticed(ranks):
+        if _saving(look):
+            return own
+        lost = new_failures(own, ranks, noticed=leaving)
+        return _next_attempt(look, count(own, LEARNER, lost, look.progress, look.now))
     planners = look.planner(own)
-    own = count(own, PLANNER, new_failures(own, planners), look.progress, look.now)
+    failed = new_failures(own, planners, noticed=look.noticed(planners))
+    own = count(own, PLANNER, failed, look.progress, look.now)
     gone = any(not planner.alive for planner in planners)
     return msgspec.structs.replace(own, planner_serial=own.planner_serial + gone)
 
@@ -58,7 +67,23 @@ def plan(look: Look, own: Own) -> Actions:
         return Actions()
     old = look.superseded(own)
     ends = Actions(deletes=tuple(d for pod in old for d in end(pod, BROKEN_GRACE)))
-    return ends + _ranks(look, own) + _planner(look, own)
+    planners = look.planner(own)
+    if look.noticed(look.gang(own)):
+        return ends + _hand_over(pod for pod in _saving(look) if pod in planners)
+    noticed = look.noticed(planners)
+    gone = _hand_over(pod for pod in planners if pod.name in noticed)
+    return ends + gone + _ranks(look, own) + _planner(look, own)
+
+
+def _hand_over(pods: Iterable[PodView]) -> Actions:
+    """End these in their own time."""
+    return Actions(deletes=tuple(d for pod in pods for d in end(pod)))
+
+
+def _saving(look: Look) -> list[PodView]:
+    """The planner, while it can save a checkpoint of a gang that is about to go; else nothing."""
+    saves = look.cast.spec.checkpoint.on_suspend
+    return in_the_way(look.of(PLANNER), look.now) if saves else []
 
 
 def _ranks(look: Look, own: Own) -> Actions:

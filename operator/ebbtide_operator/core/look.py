@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -21,6 +21,12 @@ class Observed(msgspec.Struct, frozen=True):
     job: Resource | None
     pool: Resource | None = None
     pods: tuple[PodView, ...] = ()
+    interrupted: Mapping[str, str] = {}
+    """Why a node is about to go, by its name."""
+    runtime: Resource | None = None
+    """The ClusterRLHFRuntime that the job names, if there is one."""
+    refused: str = ""
+    """Why a pod could not be made the last time, if so."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -30,6 +36,8 @@ class Look(msgspec.Struct, frozen=True):
     pool: Resource | None
     pods: tuple[PodView, ...]
     now: float
+    interrupted: Mapping[str, str] = {}
+    refused: str = ""
 
     @property
     def progress(self) -> status.Progress:
@@ -47,6 +55,16 @@ class Look(msgspec.Struct, frozen=True):
         mode = self.cast.spec.prefill.mode
         chosen = status.read(self.cast.job.status, "prefill", status.PrefillStatus)
         return mode == "service" or (mode == "auto" and chosen.wanted)
+
+    def notice(self, pod: PodView) -> str:
+        """Why a living pod is about to be taken away, or empty."""
+        if not pod.alive or not pod.status.started_at:
+            return ""  # one that does not run yet loses nothing by staying
+        return pod.status.disrupted or self.interrupted.get(pod.spec.node_name, "")
+
+    def noticed(self, pods: Iterable[PodView]) -> frozenset[str]:
+        """Names of those that are about to be taken away."""
+        return frozenset(pod.name for pod in pods if self.notice(pod))
 
     def of(self, *roles: str) -> list[PodView]:
         """Pods of these roles."""

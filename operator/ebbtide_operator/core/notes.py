@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ebbtide import labels
 from ebbtide.ports import Resource
-from ebbtide_operator.core.failures import describe
+from ebbtide_operator.core.failures import INTERRUPTED, describe
 from ebbtide_operator.core.plan import Note
 from ebbtide_operator.core.pods import PLANNER
 from ebbtide_operator.core.status import Condition, Own
@@ -33,6 +33,8 @@ def between(
 
 def _failure(pod: PodView) -> Note:
     kept = describe(pod.label(labels.ROLE), pod)
+    if kept.reason == INTERRUPTED:
+        return Note(INTERRUPTED, f"{pod.name}: its node is about to go", warning=True)
     how = f"signal {kept.signal}" if kept.signal is not None else f"exit code {kept.exit_code}"
     return Note("PodFailed", f"{pod.name}: {kept.reason} ({how})", warning=True)
 

@@ -18,9 +18,9 @@ from ebbtide_operator.podspec import PodView
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """Delete this very pod; `grace` None is the pod's own."""
+    """Delete this very object; `grace` None is a pod's own."""
 
-    pod: Resource
+    target: Resource
     grace: float | None = None
 
 

@@ -7,12 +7,13 @@ second pod.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from ebbtide import labels
 from ebbtide.ports import Meta, Owner, Resource
-from ebbtide.spec import API_VERSION, RLHFJobSpec
+from ebbtide.spec import API_VERSION, RLHFJobSpec, RoleSpec, SupervisedSpec
 from ebbtide_operator.core.queueing import queue_annotations, queue_labels
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.podspec import USAGE_FINALIZER, PodSpec
@@ -41,6 +42,8 @@ class Cast(msgspec.Struct, frozen=True):
     job: Resource
     spec: RLHFJobSpec
     site: Site
+    runtime: Mapping[str, Any] = {}
+    """What the job's ClusterRLHFRuntime says; `site` has it already."""
 
     @property
     def name(self) -> str:
@@ -55,7 +58,7 @@ class Cast(msgspec.Struct, frozen=True):
     @property
     def scores(self) -> bool:
         """Whether there are answers to sample and to score; supervised jobs have none."""
-        return self.spec.algorithm.type != "sft"
+        return not isinstance(self.spec.algorithm, SupervisedSpec)
 
 
 def owner(resource: Resource) -> Owner:
@@ -130,8 +133,10 @@ def _pod(
     meta = Meta(
         name=name,
         namespace=cast.job.metadata.namespace,
-        labels=_labels(cast, role, attempt, index) | _queued(cast, role, attempt),
-        annotations=_annotations(cast, role, attempt),
+        labels=_added(cast, role, "labels")
+        | _labels(cast, role, attempt, index)
+        | _queued(cast, role, attempt),
+        annotations=_added(cast, role, "annotations") | _annotations(cast, role, attempt),
         owner_references=(owner(owned_by or cast.job),),
         finalizers=(USAGE_FINALIZER,),
     )
@@ -146,6 +151,8 @@ def _pod(
         runtime="vllm" if role == DECODE and cast.spec.decode.engine == "vllm" else "",
         account=account(cast) if on_kubernetes and role == PLANNER else "",
         peers=peers(cast) if on_kubernetes and role == LEARNER else "",
+        template=_template(cast, role).get("spec") or {},
+        runtime=cast.runtime,
     )
     return Resource(api_version="v1", kind="Pod", metadata=meta, spec=msgspec.to_builtins(spec))
 
@@ -173,19 +180,34 @@ def _annotations(cast: Cast, role: str, attempt: int) -> dict[str, str]:
     return queue_annotations(cast.job, gang=gang, ranks=cast.spec.learner.ranks)
 
 
+def _template(cast: Cast, role: str) -> Mapping[str, Any]:
+    """The job's own additions to the pods of the role; nothing where pods are no containers."""
+    found = _part(cast.spec, role).pod_template
+    return found if found and cast.site.kubernetes else {}
+
+
+def _added(cast: Cast, role: str, field: str) -> dict[str, str]:
+    meta = _template(cast, role).get("metadata") or {}
+    return dict(meta.get(field) or {})
+
+
 def _gang(cast: Cast, role: str, attempt: int) -> str:
     return f"{cast.name}-{LEARNER}-{attempt}" if role == LEARNER else ""
 
 
 def _node_pool(spec: RLHFJobSpec, role: str) -> str:
-    parts = {
+    return _part(spec, role).pool
+
+
+def _part(spec: RLHFJobSpec, role: str) -> RoleSpec:
+    parts: dict[str, RoleSpec] = {
         PLANNER: spec.planner,
         LEARNER: spec.learner,
         PREFILL: spec.prefill,
         DECODE: spec.decode,
         REWARD: spec.reward or spec.planner,
     }
-    return parts[role].pool
+    return parts[role]
 
 
 def _grace(cast: Cast, role: str) -> float:

@@ -14,14 +14,17 @@ class Reason(StrEnum):
     # Accepted
     SPEC_ACCEPTED = "SpecAccepted"
     SPEC_INVALID = "SpecInvalid"
+    NO_RUNTIME = "NoRuntime"
     # Running
     PODS_STARTING = "PodsStarting"
     ROLES_READY = "RolesReady"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
     NOT_WANTED = "NotWanted"
     # Suspended
     NOT_SUSPENDED = "NotSuspended"
     SUSPENDING = "Suspending"
     SUSPENDED_BY_USER = "SuspendedByUser"
+    RESTART_REQUESTED = "RestartRequested"
     BUDGET_EXCEEDED = "BudgetExceeded"
     # Complete
     NOT_ENDED = "NotEnded"
@@ -39,6 +42,8 @@ class Reason(StrEnum):
     # Degraded
     AS_WANTED = "AsWanted"
     PODS_MISSING = "PodsMissing"
+    PODS_PENDING = "PodsPending"
+    PODS_REFUSED = "PodsRefused"
     RESTARTING = "Restarting"
     OVER_BUDGET = "OverBudget"
     FOREIGN_EDIT = "ForeignEdit"
@@ -51,12 +56,15 @@ class Reason(StrEnum):
 MEANINGS: dict[Reason, str] = {
     Reason.SPEC_ACCEPTED: "The specification is valid.",
     Reason.SPEC_INVALID: "The specification is not valid; the message names the first fault.",
+    Reason.NO_RUNTIME: "The ClusterRLHFRuntime of runtimeRef is not there, or not valid.",
     Reason.PODS_STARTING: "Pods are placed, started or restarted; the message counts them.",
     Reason.ROLES_READY: "The planner, all learner ranks and one pod of each other role are ready.",
+    Reason.WAITING_FOR_QUOTA: "Pods wait to be admitted by their queue.",
     Reason.NOT_WANTED: "The job is suspended, over, or not accepted, so nothing runs.",
     Reason.NOT_SUSPENDED: "The job is not suspended.",
     Reason.SUSPENDING: "The planner saves a checkpoint, then every pod is freed.",
     Reason.SUSPENDED_BY_USER: "spec.suspend is set and no pod is left.",
+    Reason.RESTART_REQUESTED: "restart.id is new: pods are freed, then the next attempt starts.",
     Reason.BUDGET_EXCEEDED: "The job cost more than budget.maxCost; a higher budget resumes it.",
     Reason.NOT_ENDED: "The job has not ended in this way.",
     Reason.ALL_STEPS_DONE: "The planner reported that the last step is committed.",
@@ -71,6 +79,8 @@ MEANINGS: dict[Reason, str] = {
     Reason.ACTIVE_DEADLINE_EXCEEDED: "The job ran for deadlines.activeSeconds.",
     Reason.AS_WANTED: "Every wanted pod is there.",
     Reason.PODS_MISSING: "Fewer pods are ready than wanted; the job goes on with the others.",
+    Reason.PODS_PENDING: "A pod has waited two minutes for its start; the message says for what.",
+    Reason.PODS_REFUSED: "The API server does not let a pod be made; the message is its own.",
     Reason.RESTARTING: "Pods failed since the last progress and are started again.",
     Reason.OVER_BUDGET: "The job cost more than budget.maxCost, and onExceed is Warn.",
     Reason.FOREIGN_EDIT: "Somebody wrote the pool's replicas directly; only the planner and /scale do.",
@@ -84,5 +94,7 @@ EVENTS: dict[str, str] = {
     "PlannerStarted": "A planner starts: the attempt's first one, or its successor.",
     "PodFailed": "A pod failed; the message names it and says why.",
     "Resumed": "A suspended job goes on.",
+    "Interrupted": "A pod is about to lose its node: it hands over, and another takes its place.",
+    "Expired": "The job ended ttlSecondsAfterFinished ago: its object is deleted.",
 }
 """Reasons of events beside the conditions' own."""

@@ -16,16 +16,17 @@ from ebbtide.ports import Resource
 from ebbtide.spec import RLHFJobSpec
 from ebbtide_operator.core import conditions, endings, fleets, gang, held, notes
 from ebbtide_operator.core.look import Look, Observed
-from ebbtide_operator.core.plan import Actions, Patch, Plan, end
+from ebbtide_operator.core.plan import Actions, Deletion, Note, Patch, Plan, end
 from ebbtide_operator.core.pods import PLANNER, STOP_GRACE, Cast
 from ebbtide_operator.core.reasons import Reason
-from ebbtide_operator.core.site import Site
+from ebbtide_operator.core.site import Site, overridden
 from ebbtide_operator.core.status import Own, PoolStatus, own_patch, read_own, read_pool
 
 JOB_FINALIZER = "rlhf.ebbtide.dev/operator"
 """Holds a job object until its pods have left."""
 _SPEC_BYTES = 100_000
 _SOON = 0.05
+_EXPIRED = Note("Expired", "ttlSecondsAfterFinished has passed")
 
 
 def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
@@ -42,8 +43,11 @@ def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
     own = read_own(job)
     spec = parse(job)
     if isinstance(spec, str):
-        return _refuse(kept, job, own, spec, now)
-    look = Look(Cast(job, spec, site), seen.pool, seen.pods, now)
+        return _refuse(kept, job, own, spec, now=now)
+    cast = _cast(job, spec, site, seen.runtime)
+    if isinstance(cast, str):
+        return _refuse(kept, job, own, cast, now=now, reason=Reason.NO_RUNTIME)
+    look = Look(cast, seen.pool, seen.pods, now, seen.interrupted, seen.refused)
     return _decide(kept, look, own)
 
 
@@ -63,10 +67,32 @@ def parse(job: Resource) -> RLHFJobSpec | str:
 # --- the three kinds of pass ----------------------------------------------------------------------
 
 
-def _refuse(kept: Plan, job: Resource, own: Own, why: str, now: float) -> Plan:
+def _cast(job: Resource, spec: RLHFJobSpec, site: Site, runtime: Resource | None) -> Cast | str:
+    """The job and how its pods are made, or what is wrong with the runtime that it names."""
+    if spec.runtime_ref is None or site.kubernetes is None:
+        return Cast(job, spec, site)
+    if runtime is None:
+        return f"there is no ClusterRLHFRuntime {spec.runtime_ref.name}"
+    try:
+        kubernetes = overridden(site.kubernetes, runtime.spec)
+    except msgspec.ValidationError as error:
+        return f"ClusterRLHFRuntime {spec.runtime_ref.name}: {error}"
+    there = msgspec.structs.replace(site, kubernetes=kubernetes)
+    return Cast(job, spec, there, runtime.spec)
+
+
+def _refuse(
+    kept: Plan,
+    job: Resource,
+    own: Own,
+    why: str,
+    *,
+    now: float,
+    reason: Reason = Reason.SPEC_INVALID,
+) -> Plan:
     """An invalid specification starts nothing; what runs already is left alone."""
     generation = job.metadata.generation
-    after = conditions.settle(own, conditions.invalid(why), generation=generation, now=now)
+    after = conditions.settle(own, conditions.invalid(why, reason), generation=generation, now=now)
     return msgspec.structs.replace(
         kept, status=own_patch(own, after), events=notes.between(own, after)
     )
@@ -92,6 +118,7 @@ def _delete(kept: Plan, job: Resource, seen: Observed, now: float) -> Plan:
 def _decide(kept: Plan, look: Look, own: Own) -> Plan:
     before, pool_before = own, read_pool(look.pool)
     own = _forget_gone(look, own)
+    own = endings.note_restart(look, own)
     if not own.ended:
         own = _judge(look, own)
     why_not = _why_not(look, own)
@@ -102,6 +129,7 @@ def _decide(kept: Plan, look: Look, own: Own) -> Plan:
     if why_not is not None:
         pool = pool_before
         own, actions = _free(look, own, gently=not own.ended)
+        actions += _expire(look, own)
     pool = fleets.count_pool(look, pool, wanted=look.wanted("decode") if why_not is None else 0)
     own = _describe(look, own, why_not)
     return _assemble(kept, look, (before, own), (pool_before, pool), actions)
@@ -123,6 +151,8 @@ def _free(look: Look, own: Own, *, gently: bool) -> tuple[Own, Actions]:
     What goes is written off before it is touched, so whoever resumes the job, however soon,
     starts another planner, or the next attempt. A gang that is no longer whole can save nothing.
     """
+    if own.ended and look.cast.spec.deletion_policy == "KeepAll":
+        return _release(look, own), Actions()
     saving = [pod for pod in look.of(PLANNER) if not pod.finished]
     whole = all(rank.alive for rank in look.gang(own))
     if gently and saving and whole and look.cast.spec.checkpoint.on_suspend:
@@ -131,6 +161,17 @@ def _free(look: Look, own: Own, *, gently: bool) -> tuple[Own, Actions]:
         return own, Actions(deletes=tuple(d for pod in saving for d in end(pod)))
     deletes = tuple(d for pod in look.pods for d in end(pod, STOP_GRACE))
     return _release(look, own), Actions(deletes=deletes)
+
+
+def _expire(look: Look, own: Own) -> Actions:
+    """Delete the object of a job that ended long enough ago."""
+    keep = look.cast.spec.ttl_seconds_after_finished
+    if keep is None or not own.ended or not own.completion_time:
+        return Actions()
+    due = unix_time(own.completion_time) + keep
+    if due > look.now:
+        return Actions(wakes=(due,))
+    return Actions(deletes=(Deletion(look.cast.job),))
 
 
 def _release(look: Look, own: Own) -> Own:
@@ -156,7 +197,7 @@ def _judge(look: Look, own: Own) -> Own:
 
 
 def _why_not(look: Look, own: Own) -> Reason | None:
-    return Reason.NOT_WANTED if own.ended else endings.suspension(look)
+    return Reason.NOT_WANTED if own.ended else endings.suspension(look, own)
 
 
 def _forget_gone(look: Look, own: Own) -> Own:
@@ -186,6 +227,7 @@ def _assemble(
     changed = {name: value for name, value in new_pool.items() if old_pool.get(name) != value}
     failed = [pod for pod in look.pods if pod.uid in set(after.counted) - set(before.counted)]
     late = () if after.ended else (d.at for d in endings.deadlines(look, after))
+    waits = (at for at in conditions.pending_since(look) if at > look.now and not after.ended)
     seen = Observed(look.cast.job, look.pool, look.pods)
     return msgspec.structs.replace(
         kept,
@@ -193,8 +235,9 @@ def _assemble(
         pool_status=(changed or None) if look.pool else None,
         creates=actions.creates,
         deletes=actions.deletes,
-        events=notes.between(before, after, failed=failed, made=actions.creates),
-        requeue_after=_requeue(seen, (*actions.wakes, *late), look.now, look.cast.site),
+        events=notes.between(before, after, failed=failed, made=actions.creates)
+        + tuple(_EXPIRED for one in actions.deletes if one.target.kind == "RLHFJob"),
+        requeue_after=_requeue(seen, (*actions.wakes, *late, *waits), look.now, look.cast.site),
     )
 
 

@@ -14,8 +14,9 @@ import msgspec
 
 from ebbtide import labels
 from ebbtide.ports import Resource
+from ebbtide_operator.core.overlay import overlay
 from ebbtide_operator.core.pods import DECODE, LEARNER, POOL, PREFILL
-from ebbtide_operator.core.site import KubeSite, NodePool
+from ebbtide_operator.core.site import KubeSite, NodePool, overridden
 from ebbtide_operator.podspec import PodSpec
 
 _COMPUTING = (LEARNER, DECODE, PREFILL)
@@ -34,9 +35,13 @@ class Renderer:
     def __call__(self, pod: Resource) -> Mapping[str, Any]:
         """The API's spec of the Pod object."""
         spec = msgspec.convert(pod.spec, PodSpec)
+        if spec.runtime:
+            plain = msgspec.to_builtins(msgspec.structs.replace(spec, runtime={}))
+            there = Renderer(overridden(self._site, spec.runtime))
+            return there(msgspec.structs.replace(pod, spec=plain))
         role = pod.metadata.labels.get(labels.ROLE, "")
         pool = self._site.pools.get(pod.metadata.labels.get(POOL, ""), NodePool())
-        return {
+        made = {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": max(1, round(spec.termination_grace_period_seconds)),
             "enableServiceLinks": False,
@@ -46,6 +51,7 @@ class Renderer:
             **_named(spec, pod.metadata.name),
             **self._scheduling(role, pool),
         }
+        return overlay(made, spec.template)
 
     def _container(self, spec: PodSpec, role: str, pool: NodePool) -> dict[str, Any]:
         asked = {**self._site.resources.get(role, {}), **pool.resources}
@@ -58,7 +64,7 @@ class Renderer:
             "securityContext": _CONFINED,
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "volumeMounts": _mounts(role),
-            **({"resources": {"requests": asked, "limits": asked}} if asked else {}),
+            **_resources(asked, pool.claims),
             **(self._probes() if spec.probe else {}),
         }
 
@@ -101,8 +107,19 @@ class Renderer:
             "runtimeClassName": pool.runtime_class,
             "priorityClassName": self._site.priority_classes.get(role, ""),
             "imagePullSecrets": secrets,
+            "resourceClaims": [
+                {"name": name, "resourceClaimTemplateName": template}
+                for name, template in pool.claims.items()
+            ],
         }
         return {name: value for name, value in wanted.items() if value}
+
+
+def _resources(asked: Mapping[str, str], claims: Mapping[str, str]) -> dict[str, Any]:
+    """What a container has: counted resources, and devices that its pod claims."""
+    parts: dict[str, Any] = {"requests": asked, "limits": asked} if asked else {}
+    parts |= {"claims": [{"name": name} for name in claims]} if claims else {}
+    return {"resources": parts} if parts else {}
 
 
 def _named(spec: PodSpec, name: str) -> dict[str, Any]:

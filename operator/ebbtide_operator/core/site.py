@@ -7,16 +7,30 @@ from typing import Any
 
 import msgspec
 
+INTERRUPTION_TAINTS = (
+    "aws-node-termination-handler/spot-itn",
+    "aws-node-termination-handler/rebalance-recommendation",
+    "cloud.google.com/impending-node-termination",
+    "kubernetes.azure.com/scheduledevent",
+    "karpenter.sh/disrupted",
+    "ToBeDeletedByClusterAutoscaler",
+    "node.kubernetes.io/out-of-service",
+)
+"""Those of the clouds' notice handlers, Karpenter and the cluster autoscaler."""
+
 
 class NodePool(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What a pool of `spec.*.pool` means to the scheduler; the values are Kubernetes' own.
 
-    `resources`: what one pod asks for and is limited to, such as {"nvidia.com/gpu": "1"}.
+    `resources`: what one pod asks for and is limited to, such as {"nvidia.com/gpu": "1"} or an RDMA
+    device. `claims`: devices by dynamic resource allocation, as names of claim templates by the
+    names that the pod gives them.
     """
 
     node_selector: Mapping[str, str] = {}
     tolerations: tuple[Mapping[str, Any], ...] = ()
     resources: Mapping[str, str] = {}
+    claims: Mapping[str, str] = {}
     runtime_class: str = ""
 
 
@@ -33,9 +47,25 @@ class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     resources: Mapping[str, Mapping[str, str]] = {}
     priority_classes: Mapping[str, str] = {}
     queue_priorities: Mapping[str, str] = {}
+    interruption_taints: tuple[str, ...] = INTERRUPTION_TAINTS
+    """Keys of taints that say that a node is about to go; none: nodes are not looked at."""
     health_port: int = 8080
     run_as_user: int = 10001
     shm_mib: int = 1024
+
+
+def overridden(site: KubeSite, runtime: Mapping[str, Any]) -> KubeSite:
+    """The site as a ClusterRLHFRuntime says: its words, and by name its pools and roles.
+
+    Raises msgspec.ValidationError where the runtime is not one.
+    """
+    own = msgspec.to_builtins(site)
+    for name, value in runtime.items():
+        if isinstance(value, Mapping):
+            own[name] = {**own.get(name, {}), **value}
+        elif value:
+            own[name] = value
+    return msgspec.convert(own, KubeSite)
 
 
 class Site(msgspec.Struct, frozen=True):

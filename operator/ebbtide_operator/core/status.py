@@ -68,7 +68,7 @@ class Own(msgspec.Struct, frozen=True, rename="camel"):
 
     `gang`: held while an attempt's pods are wanted, released once they are to go; `counted`: uids of
     failed pods that are in the counters and not yet deleted; `active_since` is empty while
-    suspended. `reason`: of the condition that `phase` shows. `failures` counts the job's own faults, `restarts` all faults.
+    suspended. `restart_id`: the restart that was done last. `reason`: of the condition that `phase` shows. `failures` counts the job's own faults, `restarts` all faults.
     """
 
     observed_generation: int = 0
@@ -78,6 +78,7 @@ class Own(msgspec.Struct, frozen=True, rename="camel"):
     attempt: int = 0
     gang: str = "released"
     planner_serial: int = 0
+    restart_id: str = ""
     next_reward: int = 0
     next_prefill: int = 0
     failures: int = 0

@@ -20,8 +20,10 @@ from ebbtide import paths, streams
 from ebbtide.errors import Temporary
 from ebbtide.logs import Log
 from ebbtide.ports import Blobs, Bus, Clock, FactMessage, Hot
+from ebbtide.tracing import NO_SPANS, Spans
 from ebbtide.wire import Dispatch, Finished, Journal, JournalRef, Rollout, encode
 from services.decode.core.messages import Event, Journalled, Settled, Stored, Terminal
+from services.decode.core.tracing import decoded
 
 T = TypeVar("T")
 RETRY_SECONDS = 0.5
@@ -41,7 +43,10 @@ class Desk:
         log: Log,
         audit: Path | None,
         post: Callable[[Event], None],
+        pod: str = "",
+        spans: Spans = NO_SPANS,
     ) -> None:
+        self._pod, self._spans = pod, spans
         self._blobs, self._bus, self._hot = blobs, bus, hot
         self._clock, self._log, self._audit, self._post = clock, log, audit, post
         self.chunks: asyncio.Queue[tuple[JournalRef, Journal]] = asyncio.Queue()
@@ -89,6 +94,8 @@ class Desk:
         """As one object, though more may have ended meanwhile: they are the next."""
         path = paths.rollouts(batch[0].key, batch[0].dispatch)
         refs = await self._blobs.put_all(path, [encode(rollout) for rollout in batch])
+        for span in decoded(batch, self._pod, self._clock.wall()) if self._spans.on else ():
+            self._spans.add(span)
         for rollout, ref in zip(batch, refs, strict=True):
             self._post(Stored(rollout.dispatch, ref))
 

@@ -92,6 +92,8 @@ class Shell:
             log=process.log,
             audit=Path(settings.audit_path) if settings.audit_path else None,
             post=self.post,
+            pod=settings.pod,
+            spans=process.spans,
         )
         self._larder = Larder(blobs=world.blobs, hot=world.hot, clock=world.clock)
         self._metrics = DecodeMetrics(process.registry)

@@ -28,6 +28,8 @@ from services.gateway.app.histories import Histories
 from services.gateway.app.jobs import JobRoutes
 from services.gateway.app.logs import LogRoutes
 from services.gateway.app.parts import KIND, Parts
+from services.gateway.app.slices import SliceRoutes
+from services.gateway.app.spendings import SpendingRoutes
 from services.gateway.app.sse import Streams
 from services.gateway.app.tallies import Tallies
 from services.gateway.app.ui import Api, UiRoutes
@@ -73,10 +75,14 @@ def routes(parts: Parts, registry: CollectorRegistry) -> FastAPI:
     events = EventRoutes(parts=parts, streams=streams)
     artifacts = ArtifactRoutes(parts=parts, histories=histories)
     costs = CostRoutes(parts=parts, histories=histories, tallies=tallies, held=held)
-    pages = UiRoutes(api=Api(jobs=jobs, artifacts=artifacts, costs=costs, events=events))
+    spendings = SpendingRoutes(parts=parts, histories=histories, held=held)
+    slices = SliceRoutes(parts=parts, histories=histories)
+    pages = UiRoutes(
+        api=Api(jobs=jobs, artifacts=artifacts, costs=costs, events=events, slices=slices)
+    )
     logs = LogRoutes(parts=parts, streams=streams)
     figures = FigureRoutes(parts=parts, histories=histories, tallies=tallies, held=held)
-    for group in (jobs, events, logs, artifacts, costs, figures, pages):
+    for group in (jobs, events, logs, artifacts, slices, costs, spendings, figures, pages):
         group.install(app.router)
     _add_probes(app, parts, registry)
     problems.install(app)

@@ -93,8 +93,7 @@ class JobRoutes:
             first = await self._parts.job(submission.name)
             if submit.is_replay(first, submission):
                 return _replayed(first)
-            taken = f"The name {submission.name} is taken by another job."
-            raise Problem("conflict", taken) from None
+            raise _taken(first) from None
         answer = job_response(created, status=201)
         answer.headers["Location"] = f"/v1/jobs/{created.metadata.name}"
         return answer
@@ -221,6 +220,15 @@ def _require_version(job: Resource, expect: str | None) -> None:
     version = job.metadata.resource_version
     if expect is not None and version != expect:
         raise Problem("precondition-failed", f"The job has version {version}, not {expect}.")
+
+
+def _taken(other: Resource) -> Problem:
+    name = other.metadata.name
+    if other.metadata.deletion_timestamp is not None:
+        going = f"Another job named {name} is on its way out: ask again when it is gone."
+        return Problem("conflict", going, headers={"Retry-After": "2"})
+    way = "choose another metadata.name, or delete that job first"
+    return Problem("conflict", f"The name {name} is taken by another job: {way}.")
 
 
 def _replayed(job: Resource) -> Response:

@@ -19,7 +19,7 @@ def unresolved(entry_point: str) -> str:
     module, _, function = entry_point.partition(":")
     spec = find(module)
     if spec is None:
-        return f"there is no module {module} here"
+        return f"there is no module {module} here: start the platform with its folder in PYTHONPATH"
     names = _names(spec)
     if names is None or function in names:
         return ""  # not Python source: only importing it would tell

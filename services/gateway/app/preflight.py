@@ -17,7 +17,17 @@ from ebbtide.data import jsonl
 from ebbtide.data.patterns import matching
 from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
-from ebbtide.spec import FileSource, FunctionReward, ModelSpec, ReasoningGymSource, RLHFJob
+from ebbtide.spec import (
+    DpoSpec,
+    FileSource,
+    FunctionReward,
+    ModelReward,
+    ModelSpec,
+    ReasoningGymSource,
+    RLHFJob,
+    RuleReward,
+    SftSpec,
+)
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
 from services.gateway.app.words import template_fault, unknown
@@ -25,6 +35,7 @@ from services.gateway.app.words import template_fault, unknown
 _MAX_LINE = 1 << 22
 _MAX_WORDS = 500
 _ROLES = ("learner", "decode", "reward", "planner")
+_COMPARING = ("exact", "numeric", "math")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -39,7 +50,7 @@ def look(job: RLHFJob, *, paths: bool) -> Findings:
     """Findings of `job`; `paths` is off where this process does not see the learner's files."""
     faults = [*_rewards(job), *_tasks(job), *_template(job)]
     if paths:
-        faults += [*_model(job), *_data(job), *_profile(job)]
+        faults += [*_model(job), *_data(job), *_profile(job), *_judges(job)]
     return Findings(tuple(faults), tuple(_warnings(job, paths=paths)))
 
 
@@ -99,9 +110,10 @@ def _data(job: RLHFJob) -> Iterator[Fault]:
     for name in ("train", "eval"):
         source = getattr(job.spec.dataset, name)
         if isinstance(source, FileSource):
-            imitates = job.spec.algorithm.type == "sft" and name == "train"
             pointer = f"/spec/dataset/{name}"
-            yield from _looked(f"{pointer}/uri", _files(source, pointer, imitates=imitates))
+            yield from _looked(
+                f"{pointer}/uri", _files(source, pointer, fields=_fields(job, source, name))
+            )
 
 
 def _profile(job: RLHFJob) -> Iterator[Fault]:
@@ -116,7 +128,18 @@ def _one_file(uri: str, pointer: str) -> Iterator[Fault]:
         yield Fault(pointer, f"there is no file {path}")
 
 
-def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Fault]:
+def _fields(job: RLHFJob, source: FileSource, name: str) -> list[str]:
+    """Fields that rows of this part must have."""
+    match job.spec.algorithm if name == "train" else None:
+        case SftSpec():
+            return [source.prompt_field, source.completion_field]
+        case DpoSpec():
+            return [source.prompt_field, source.chosen_field, source.rejected_field]
+        case _:
+            return [source.prompt_field]
+
+
+def _files(source: FileSource, pointer: str, *, fields: list[str]) -> Iterator[Fault]:
     path = _path(source.uri)
     if source.type == "hf":
         if not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
@@ -131,7 +154,6 @@ def _files(source: FileSource, pointer: str, *, imitates: bool) -> Iterator[Faul
     elif source.type == "parquet":
         yield from _parquet(found, pointer)
     else:
-        fields = [source.prompt_field, *([source.completion_field] if imitates else [])]
         yield from _jsonl(found, pointer, fields)
 
 
@@ -182,18 +204,62 @@ def _rewards(job: RLHFJob) -> Iterator[Fault]:
             yield Fault(f"/spec/reward/components/{number}/entryPoint", why)
 
 
+def _judges(job: RLHFJob) -> Iterator[Fault]:
+    """Folders of reward models."""
+    for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
+        if isinstance(part, ModelReward):
+            pointer = f"/spec/reward/components/{number}/uri"
+            yield from _looked(pointer, _judge_folder(part.uri, pointer))
+
+
+def _judge_folder(uri: str, pointer: str) -> Iterator[Fault]:
+    folder = _path(uri)
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            yield Fault(pointer, f"{folder} has no {name}: it is no folder of a reward model")
+            return
+
+
 def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:
     priced = {price.pool for price in job.spec.prices}
     prefill = ("prefill",) if job.spec.prefill.mode != "colocated" else ()
     for role in (*_ROLES, *prefill):
         part = getattr(job.spec, role)
         if part is not None and part.pool not in priced:
+            priced.add(part.pool)  # said once
             detail = f"the pool {part.pool} has no price, so its cost will be unknown"
             yield Fault(f"/spec/{role}/pool", detail)
-    if not paths:
+    if paths:
+        yield from _unanswered(job)
+    else:
         yield Fault("/spec/model/uri", "files are not checked here: this gateway does not see them")
     if not gym_tasks():
         yield Fault("/spec/dataset", "tasks are not checked here: reasoning-gym is not installed")
+
+
+def _unanswered(job: RLHFJob) -> Iterator[Fault]:
+    """Rules that compare with a field that the first row lacks; each such row's score is invalid."""
+    row = _train_row(job)
+    for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
+        if row is None or not isinstance(part, RuleReward) or part.type not in _COMPARING:
+            continue
+        if part.answer_field not in row:
+            have = ", ".join(sorted(row)[:20])[:_MAX_WORDS]
+            detail = (
+                f"the first row has no field {part.answer_field!r} to compare with; it has {have}"
+            )
+            yield Fault(f"/spec/reward/components/{number}/answerField", detail)
+
+
+def _train_row(job: RLHFJob) -> dict[str, Any] | None:
+    """The first row of a `jsonl` source; None where it cannot be judged: the faults say why."""
+    source = job.spec.dataset.train
+    if not isinstance(source, FileSource) or source.type != "jsonl":
+        return None
+    try:
+        return _first_row(matching(_path(source.uri)))
+    except (Refused, OSError, ValueError):
+        return None
 
 
 def _path(uri: str) -> Path:

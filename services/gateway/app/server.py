@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import uvicorn
 from prometheus_client import CollectorRegistry
 
@@ -24,12 +25,14 @@ from ebbtide.tokens import Known, parse
 from services.gateway.app import build, routes
 from services.gateway.app.doors import Door, KubernetesDoor, TokenDoor
 from services.gateway.app.parts import Parts
+from services.gateway.app.people import Issuer, People
 from services.gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 _BACKLOG = 512
+_ISSUER_SECONDS = 5.0
 _GRACE_SECONDS = 5
 
 
@@ -37,9 +40,12 @@ def body(*, settings: GatewaySettings) -> Body:
     """What `ebbtide.runtime` runs."""
 
     async def work(process: Process) -> None:
-        known = None if settings.auth == "kubernetes" else load_tokens(settings)
+        known = load_keys(settings) if settings.auth == "kubernetes" else load_tokens(settings)
         with listening(settings.host, settings.port) as sock:
-            async with _opened(settings, SystemClock()) as cluster:
+            async with (
+                _opened(settings, SystemClock()) as cluster,
+                httpx.AsyncClient(timeout=_ISSUER_SECONDS) as http,
+            ):
                 app = build(
                     settings=settings,
                     cluster=cluster,
@@ -51,7 +57,7 @@ def body(*, settings: GatewaySettings) -> Body:
                     clock=SystemClock(),
                     registry=process.registry,
                     log=process.log,
-                    door=_door(settings, cluster, known),
+                    door=_door(settings, cluster, known, http),
                     closing=process.drain,
                 )
                 host, port = sock.getsockname()[:2]
@@ -62,7 +68,12 @@ def body(*, settings: GatewaySettings) -> Body:
     return work
 
 
-def _door(settings: GatewaySettings, cluster: Cluster, known: Sequence[Known] | None) -> Door:
+def _door(
+    settings: GatewaySettings,
+    cluster: Cluster,
+    known: Sequence[Known] | None,
+    http: httpx.AsyncClient,
+) -> Door:
     if settings.auth == "tokens":
         return TokenDoor(known)
     from ebbtide.adapters.cluster_kubernetes import (  # noqa: PLC0415 - not every machine has it
@@ -74,7 +85,31 @@ def _door(settings: GatewaySettings, cluster: Cluster, known: Sequence[Known] | 
         detail = "auth kubernetes asks the API server: set EBBTIDE_CLUSTER=kubernetes"
         raise Refused(detail, field="EBBTIDE_AUTH")
     reviews = ApiReviews(api=cluster.api, clock=SystemClock(), audience=settings.audience)
-    return KubernetesDoor(reviews=reviews, namespace=settings.namespace)
+    people = People(reviews=reviews, keys=known or (), issuer=_issuer(settings, http))
+    return KubernetesDoor(reviews=people, namespace=settings.namespace)
+
+
+def _issuer(settings: GatewaySettings, http: httpx.AsyncClient) -> Issuer | None:
+    if not settings.oidc_issuer:
+        return None
+    for url, field in ((settings.oidc_issuer, "ISSUER"), (settings.oidc_audience, "AUDIENCE")):
+        if not url or (field == "ISSUER" and not url.startswith("https://")):
+            detail = "tokens are checked against an https issuer and for an audience: give both"
+            raise Refused(detail, field=f"EBBTIDE_OIDC_{field}")
+    from ebbtide.adapters.oidc import OidcIssuer  # noqa: PLC0415 - only where it is wanted
+
+    return OidcIssuer(
+        url=settings.oidc_issuer,
+        audience=settings.oidc_audience,
+        http=http,
+        clock=SystemClock(),
+        prefix=settings.oidc_prefix,
+    )
+
+
+def load_keys(settings: GatewaySettings) -> Sequence[Known]:
+    """API keys that are let in beside the API server's tokens; none without a file."""
+    return load_tokens(settings) or () if settings.tokens_file else ()
 
 
 def load_tokens(settings: GatewaySettings) -> Sequence[Known] | None:

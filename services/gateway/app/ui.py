@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ebbtide.api import CostReport, EventList, Job, JobList, SampleList
+from ebbtide.api import CostReport, EventList, Job, JobList, SampleList, SliceList
 from ebbtide.report.data import ReportData
 from ebbtide.report.ui import Shown, compare_page, job_page, jobs_page, login_page
 from ebbtide.reports import StepReport
@@ -22,6 +22,8 @@ from services.gateway.app.costs import CostRoutes
 from services.gateway.app.events import EventRoutes
 from services.gateway.app.jobs import JobRoutes
 from services.gateway.app.parts import JobName
+from services.gateway.app.slices import Key, SliceRoutes
+from services.gateway.core.slices import KEYS
 
 HOME, SIGN_IN, COOKIE = "/ui", "/ui/login", "ebbtide"
 _POLICY = (
@@ -37,10 +39,16 @@ class Api:
     """The routes' own handlers, as the pages ask them."""
 
     def __init__(
-        self, *, jobs: JobRoutes, artifacts: ArtifactRoutes, costs: CostRoutes, events: EventRoutes
+        self,
+        *,
+        jobs: JobRoutes,
+        artifacts: ArtifactRoutes,
+        costs: CostRoutes,
+        events: EventRoutes,
+        slices: SliceRoutes,
     ) -> None:
         self._jobs, self._artifacts, self._costs = jobs, artifacts, costs
-        self._events = events
+        self._events, self._slices = events, slices
 
     async def jobs(self) -> list[Job]:
         """The newest ones."""
@@ -58,6 +66,11 @@ class Api:
         """Some of the last step's."""
         said = _said(await self._artifacts.get_samples(name, limit=_SAMPLES))
         return SampleList.model_validate(said)
+
+    async def slices(self, name: str, by: list[Key]) -> SliceList:
+        """Of the last step's."""
+        answer = await self._slices.get_slices(name, by=by)
+        return SliceList.model_validate_json(bytes(answer.body))
 
     async def events(self, name: str) -> EventList:
         """The first hundred, and the newest of them last."""
@@ -84,7 +97,13 @@ class UiRoutes:
         """All jobs, newest first."""
         return _html(jobs_page(await self._api.jobs()))
 
-    async def show_job(self, name: JobName, live: Annotated[bool, Query()] = True) -> Response:
+    async def show_job(
+        self,
+        name: JobName,
+        *,
+        live: Annotated[bool, Query()] = True,
+        by: Annotated[list[Key] | None, Query(max_length=len(KEYS))] = None,
+    ) -> Response:
         """One job; the page loads itself again while the job runs."""
         samples = await self._api.samples(name)
         shown = Shown(
@@ -92,6 +111,8 @@ class UiRoutes:
             step=samples.step,
             samples=samples.items,
             events=(await self._api.events(name)).items,
+            slices=await self._api.slices(name, by or ["task"]),
+            keys=KEYS,
             live=live,
         )
         return _html(job_page(shown))

@@ -41,5 +41,5 @@ def check_delete(job: Resource, *, force: bool) -> None:
     """Raises a conflict for a job that has not ended, unless it is forced."""
     state = state_of(job)
     if not state.terminal and not force:
-        detail = f"The job is {state.name}: cancel it first, or delete with ?force=true."
+        detail = f"The job is {state.name}: cancel it first, or delete it by force."
         raise Problem("conflict", detail)

@@ -23,7 +23,8 @@ Place = tuple[str, str]
 """Role and actor: the pod's name, or a learner's rank, which outlives its pods."""
 Spent = Mapping[tuple[str, str, str], float]
 """Seconds by (role, actor, cause)."""
-_SLACK = 1e-6
+SLACK = 1e-6
+"""Seconds that are none: what adding up floats leaves."""
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -86,7 +87,7 @@ class Account(msgspec.Struct, frozen=True):
     @property
     def total(self) -> float | None:
         """None if some held second has no price."""
-        return self.known if self.unpriced <= _SLACK else None
+        return self.known if self.unpriced <= SLACK else None
 
 
 def account(
@@ -128,7 +129,7 @@ def _fitted(causes: Mapping[str, float], held: float) -> tuple[dict[str, float],
     if rest < 0:
         share = held / (held - rest)
         return {cause: seconds * share for cause, seconds in causes.items() if held}, -rest
-    return {**causes, **({UNATTRIBUTED: rest} if rest > _SLACK else {})}, 0.0
+    return {**causes, **({UNATTRIBUTED: rest} if rest > SLACK else {})}, 0.0
 
 
 def actor_of(usage: Usage) -> str:

@@ -15,6 +15,7 @@ from ebbtide.wire import (
     Checkpointed,
     Dispatched,
     Frozen,
+    GroupPlan,
     Record,
     Ref,
     SampleKey,
@@ -109,10 +110,17 @@ class StepView:
         """The rollout that counts for `key`."""
         return self._moved.get(key) or self.accepted[key].ref
 
+    def group(self, number: int) -> GroupPlan | None:
+        """The plan of a group."""
+        groups = self.plan.groups if self.plan else ()
+        if number < len(groups) and groups[number].group == number:
+            return groups[number]
+        return next((g for g in groups if g.group == number), None)
+
     def purpose(self, group: int) -> str:
         """Train or eval."""
-        groups = self.plan.groups if self.plan else ()
-        return next((g.purpose for g in groups if g.group == group), "train")
+        plan = self.group(group)
+        return plan.purpose if plan else "train"
 
     def keys(self, purpose: str | None) -> list[SampleKey]:
         """Accepted samples in key order, of one purpose or of all."""

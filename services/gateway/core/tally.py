@@ -157,12 +157,17 @@ _STATS = {
     "clip_fraction_low": "ebbtide_train_clip_ratio_low_mean",
     "clip_fraction_high": "ebbtide_train_clip_ratio_high_mean",
     "ratio_max": "ebbtide_train_ratio_max",
+    "advantage_std": "ebbtide_train_advantage_std",
+    "value_loss": "ebbtide_train_value_loss",
+    "value_explained": "ebbtide_train_value_explained",
+    "repeated_ngrams": "ebbtide_train_repeated_ngrams",
     "mismatch_kl": "ebbtide_train_mismatch_kl",
     "mismatch_ess": "ebbtide_train_mismatch_ess",
     "mismatch_correlation": "ebbtide_train_mismatch_correlation",
     "publish_seconds": "ebbtide_job_publish_seconds",
     "publish_bytes": "ebbtide_job_publish_bytes",
 }
+_RATIOS = {"ratio_p01": "0.01", "ratio_p50": "0.5", "ratio_p99": "0.99"}
 
 
 def _now(report: StepReport) -> Iterator[Point]:
@@ -170,11 +175,14 @@ def _now(report: StepReport) -> Iterator[Point]:
     yield Point("ebbtide_job_policy_version", report.next_policy)
     yield from _lengths(report)
     yield from _rewards(report)
+    yield from _sliced(report)
     yield from _plan(report)
     stats = report.learner.stats if report.learner else {}
     for stat, name in _STATS.items():
         if stat in stats:
             yield Point(name, stats[stat])
+    ratios = {quantile: stats[stat] for stat, quantile in _RATIOS.items() if stat in stats}
+    yield from _each("ebbtide_train_ratio", ratios)
 
 
 def _lengths(report: StepReport) -> Iterator[Point]:
@@ -195,6 +203,19 @@ def _rewards(report: StepReport) -> Iterator[Point]:
     if report.groups.trained:
         flat = report.groups.zero_variance / report.groups.trained
         yield Point("ebbtide_train_frac_reward_zero_std", flat)
+
+
+def _sliced(report: StepReport) -> Iterator[Point]:
+    for one in report.slices:
+        values = {
+            "samples": one.samples,
+            "response_tokens": one.tokens,
+            "truncated_ratio": one.truncated / one.samples,
+            "faulty_ratio": one.faulty / one.samples,
+        }
+        known = values if one.reward is None else values | {"reward": one.reward}
+        for name, value in known.items():
+            yield Point(f"ebbtide_slice_{name}", value, (one.by, one.value))
 
 
 def _plan(report: StepReport) -> Iterator[Point]:

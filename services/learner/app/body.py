@@ -13,6 +13,7 @@ from ebbtide.errors import Refused
 from ebbtide.ports import Blobs, Bus, Clock
 from ebbtide.runtime import Process
 from ebbtide.spec import RLHFJobSpec
+from ebbtide.tracing import StepTrace
 from ebbtide.wire import Learned, LearnerCommand, Ref, Refusal, decode, encode
 from services.learner.app.front import Front
 from services.learner.app.janitor import Janitor
@@ -178,6 +179,7 @@ class _Clerk:
 
     def __init__(self, world: World, process: Process, front: Front, rank: Rank) -> None:
         self._process = process
+        self._clock, self._settings = world.clock, world.settings
         self._front = front
         self._rank = rank
         self._metrics = LearnerMetrics(process.registry)
@@ -207,9 +209,18 @@ class _Clerk:
             return
         log.info("work done", kind=type(outcome).__name__, policy=outcome.policy.n)
         if isinstance(outcome, Learned):
+            self._trace(outcome)
             self._heed({stat.name: stat.value for stat in outcome.stats})
             self._janitor.published(outcome.policy.n)
             self._tidy(outcome.policy.n)
+
+    def _trace(self, outcome: Learned) -> None:
+        now, settings, token = self._clock.wall(), self._settings, outcome.token
+        trace = StepTrace(settings.job_uid, token.attempt, token.step)
+        told: dict[str, str | int | float]
+        told = {"ebbtide.policy": outcome.policy.n, "ebbtide.manifest": token.manifest_digest}
+        start = now - outcome.seconds
+        self._process.spans.add(trace.part("learner", "learn", settings.pod, start, now, told))
 
     def _heed(self, stats: Mapping[str, float]) -> None:
         if stats.get("mismatch_alarm"):

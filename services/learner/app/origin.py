@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from ebbtide.spec import PolicyGradientSpec, RLHFJobSpec
+from ebbtide.spec import DpoSpec, PolicyGradientSpec, RLHFJobSpec
 
 _WEIGHTS = ("config.json", "*.safetensors", "*.bin")
 
 
 def needs_reference(spec: RLHFJobSpec) -> bool:
     """Whether updates are held near the initial policy, which is read at every attempt."""
-    return isinstance(spec.algorithm, PolicyGradientSpec) and spec.algorithm.kl_coefficient > 0
+    algorithm = spec.algorithm
+    held = isinstance(algorithm, PolicyGradientSpec) and algorithm.kl_coefficient > 0
+    return held or isinstance(algorithm, DpoSpec)
 
 
 def weights_digest(model: Path) -> str:

@@ -9,7 +9,7 @@ from ebbtide.data.chunks import decode_rows, row_ref
 from ebbtide.data.order import DataOrder
 from ebbtide.errors import Conflict, Refused
 from ebbtide.ports import Blobs
-from ebbtide.spec import PolicyGradientSpec, RLHFJobSpec
+from ebbtide.spec import DpoSpec, PolicyGradientSpec, RLHFJobSpec
 from ebbtide.wire import (
     BatchManifest,
     DatasetIndex,
@@ -29,6 +29,7 @@ from services.learner.core.samples import (
     check_manifest,
     group_numbers,
     my_rows,
+    pair_samples,
     sample_of,
     supervised_sample,
 )
@@ -64,6 +65,10 @@ class Reader:
         manifest = decode(await self._blobs.fetch(command.manifest), BatchManifest)
         if manifest.base != current:
             raise Conflict(f"the batch is for {manifest.base}, the learner is at {current}")
+        return await self.work(manifest, attempt=attempt)
+
+    async def work(self, manifest: BatchManifest, *, attempt: int) -> Work:
+        """Read and check what `manifest` names, whatever the policy; raises Refused, Temporary."""
         check_manifest(manifest, attempt=attempt, ranks=self._ranks)
         if manifest.sft is not None:
             return Work(updates=await self._supervised(manifest.sft))
@@ -106,7 +111,7 @@ class Reader:
         index = decode(await self._blobs.fetch(part.dataset), DatasetIndex)
         numbers = self._ordered(index.n_rows).take(part.start, part.updates * part.batch)
         rows = await self._rows(index, numbers)
-        lengths = [len(row.tokens) + len(row.completion) for row in rows]
+        lengths = [len(row.tokens) + max(len(row.completion), len(row.rejected)) for row in rows]
         updates = updates_of(lengths, batch=part.batch, seed=self._spec.seed + part.start)
         return [self._update([rows[i] for i in update.rows]) for update in updates]
 
@@ -119,8 +124,12 @@ class Reader:
         return self._order[1]
 
     def _update(self, rows: Sequence[PromptRow]) -> list[MicroBatch]:
-        total = sum(len(row.completion) // 4 for row in rows)
-        samples = [supervised_sample(row, 1.0 / max(1, total)) for row in rows]
+        if isinstance(self._spec.algorithm, DpoSpec):
+            pairs = (pair_samples(row, number) for number, row in enumerate(rows))
+            samples = [sample for pair in pairs for sample in pair]
+        else:
+            total = sum(len(row.completion) // 4 for row in rows)
+            samples = [supervised_sample(row, 1.0 / max(1, total)) for row in rows]
         limit = self._spec.training.micro_batch_tokens
         return my_batches(
             samples, rank=self._rank, ranks=self._ranks, limit=limit, layout=self._layout

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from ebbtide.spec import MismatchSpec
 
@@ -30,16 +31,25 @@ SUMS = (
     "ww",
     "correction",  # weight of the policy loss by that mismatch
     "rejected",
+    "a",  # advantages: moments for their spread
+    "aa",
 )
 MAXES = ("ratio_max", "mismatch_ratio_max")
+BINS_A_SIDE, BIN = 512, 1.0 / 256.0
+"""Ratios are counted in bins of their logarithm: so many on each side of 0, of this width."""
+BINS = 2 * BINS_A_SIDE + 1
+QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p99": 0.99}
 
 
-def update_stats(sums: Sequence[float], maxes: Sequence[float]) -> dict[str, float]:
-    """Return the metrics of one update from global sums (order of SUMS) and maxima.
+def update_stats(
+    sums: Sequence[float], maxes: Sequence[float], bins: Sequence[float] = ()
+) -> dict[str, float]:
+    """Return the metrics of one update from global sums (order of SUMS), maxima, ratios by bin.
 
     Means are over computed tokens; `mismatch_*` compare engine and learner at equal weights:
     `mismatch_kl` estimates KL(engine || learner) in nats per token (k3), `mismatch_ess` is
     the effective share of samples under the weights ours / engine's, 1 at its best.
+    `ratio_p..` are quantiles over tokens, to 0.2 % of themselves; beyond e^2 they stay there.
     """
     total = dict(zip(SUMS, sums, strict=True))
     n = max(1.0, total["tokens"])
@@ -56,8 +66,24 @@ def update_stats(sums: Sequence[float], maxes: Sequence[float]) -> dict[str, flo
         "mismatch_ess": _ess(total),
         "correction_weight": total["correction"] / n,
         "rejected_fraction": total["rejected"] / n,
+        "advantage_mean": total["a"] / n,
+        "advantage_std": math.sqrt(max(0.0, total["aa"] / n - (total["a"] / n) ** 2)),
+        **ratio_quantiles(bins),
         **dict(zip(MAXES, maxes, strict=True)),
     }
+
+
+def ratio_quantiles(bins: Sequence[float]) -> dict[str, float]:
+    """The QUANTILES of ratios that were counted in BINS bins; none without a token."""
+    reached = list(accumulate(bins))
+    if not reached or not reached[-1]:
+        return {}
+    wanted = {name: share * reached[-1] for name, share in QUANTILES.items()}
+    places = {
+        name: next(i for i, count in enumerate(reached) if count >= least)
+        for name, least in wanted.items()
+    }
+    return {name: math.exp((i - BINS_A_SIDE) * BIN) for name, i in places.items()}
 
 
 def alarm(stats: Mapping[str, float], spec: MismatchSpec) -> bool:

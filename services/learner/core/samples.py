@@ -186,6 +186,30 @@ def supervised_sample(row: PromptRow, weight: float) -> Sample:
     )
 
 
+def pair_samples(row: PromptRow, number: int) -> tuple[Sample, Sample]:
+    """The better and the worse answer of a pair, told apart by the sign of their advantage.
+
+    `number`: of the pair in its update. The weight is 1: the loss is not a sum over tokens.
+    """
+    prompt = unpack_ints(row.tokens)
+    answers = (unpack_ints(row.completion), unpack_ints(row.rejected))
+    if not len(prompt) or not all(len(answer) for answer in answers):
+        detail = f"row {row.prompt_id}: dpo needs a prompt, a better and a worse answer"
+        raise Refused(detail, field="dataset")
+    better, worse = (
+        Sample(
+            tokens=np.concatenate([prompt, answer]).astype(np.int64),
+            chosen=np.arange(len(prompt), len(prompt) + len(answer)),
+            logprobs=np.zeros(len(answer), np.float32),
+            advantage=sign,
+            weight=1.0,
+            group=number,
+        )
+        for answer, sign in zip(answers, (1.0, -1.0), strict=True)
+    )
+    return better, worse
+
+
 def pad(samples: Sequence[Sample], *, multiple: int = 1) -> MicroBatch:
     """One micro-batch of `samples`; its width is rounded up to `multiple` tokens.
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ebbtide.rl.packing import first_fit
+from ebbtide.rl.packing import WIDEST, first_fit
 from services.learner.core.samples import MicroBatch, Sample, pad
 
 Ints = NDArray[np.int64]
 
 PADDING = -1
 """Branch of what belongs to no sample."""
-MAX_WIDTH = 4096
-"""Positions of a row with several samples: its mask has the square of them."""
 _TOKEN_PAIRS = 6
 """One token of a layer costs about as much as 6 * hidden size pairs of attention (24 d^2 : 4 d)."""
+_WIDER = (1.0, 1.25, 1.5, 2.0, 4.0, 8.0, 64.0)
+"""Widths of shared rows that are weighed, of the longest text alone."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,18 @@ class Tree:
     where: tuple[Ints, ...]
 
 
-def rows_of(samples: Sequence[Sample], *, hidden: int) -> list[list[Sample]]:
+def rows_of(samples: Sequence[Sample], *, hidden: int, widest: int = WIDEST) -> list[list[Sample]]:
     """Split `samples`, in their order, into rows: a sibling joins where that is cheaper.
 
-    `hidden`: the model's hidden size, by which a token's cost compares with a pair's.
+    `hidden`: the model's hidden size, by which a token's cost compares with a pair's. No row
+    grows beyond `widest`.
     """
     rows: list[list[Sample]] = []
     width = 0
     for sample in samples:
         whole = len(sample.tokens)
         rest = whole - sample.prompt
-        joins = bool(rows) and _siblings(rows[-1][0], sample) and width + rest <= MAX_WIDTH
+        joins = bool(rows) and _siblings(rows[-1][0], sample) and width + rest <= widest
         if joins and _cost(width + rest, hidden) - _cost(width, hidden) < _cost(whole, hidden):
             rows[-1].append(sample)
             width += rest
@@ -90,8 +91,47 @@ def _siblings(a: Sample, b: Sample) -> bool:
     return 0 < a.prompt == b.prompt and np.array_equal(a.tokens[: a.prompt], b.tokens[: b.prompt])
 
 
-def _cost(width: int, hidden: int) -> float:
-    return width + width * width / (_TOKEN_PAIRS * hidden)
+def _cost(width: int, hidden: int, *, masked: bool = True) -> float:
+    """Of a row, in tokens. Without a mask the half of all pairs that lies ahead is left out."""
+    pairs = width * width if masked else width * width / 2
+    return width + pairs / (_TOKEN_PAIRS * hidden)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Trees of all samples, each at its (row, first position) in rows of `width`."""
+
+    trees: Sequence[Tree]
+    places: Sequence[tuple[int, int]]
+    width: int
+
+    @property
+    def rows(self) -> int:
+        return 1 + max(row for row, _ in self.places)
+
+    @property
+    def masked(self) -> bool:
+        """Whether any row holds more than one text."""
+        return self.rows < sum(len(one.where) for one in self.trees)
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.width
+
+    def cost(self, hidden: int) -> float:
+        return self.rows * _cost(self.width, hidden, masked=self.masked)
+
+
+def _apart(samples: Sequence[Sample]) -> _Layout:
+    trees = [tree([sample]) for sample in samples]
+    width = max(len(one.tokens) for one in trees)
+    return _Layout(trees, [(row, 0) for row in range(len(trees))], width)
+
+
+def _filled(rows: Sequence[Sequence[Sample]]) -> _Layout:
+    trees = [tree(row) for row in rows]
+    lengths = [len(one.tokens) for one in trees]
+    return _Layout(trees, first_fit(lengths, max(lengths)), max(lengths))
 
 
 @dataclass(frozen=True)
@@ -106,36 +146,44 @@ class Rows:
     fill: bool = False
 
     def of(self, samples: Sequence[Sample]) -> MicroBatch:
-        """One micro-batch like `pad`'s of the same samples, in fewer positions where that is less."""
+        """One micro-batch like `pad`'s of the same samples, never of more positions than planned.
+
+        Planned are filled rows with `fill`, else rows apart. Siblings share where that is cheaper
+        for the micro-batch as a whole: a row that grew by a sibling would otherwise make padding
+        of all the others, so what shares is filled too.
+        """
         if not samples or not (self.share or self.fill):
             return pad(samples)
-        rows = rows_of(samples, hidden=self.hidden) if self.share else [[s] for s in samples]
-        trees = [tree(row) for row in rows]
-        width = max(len(one.tokens) for one in trees)
-        places = [(row, 0) for row in range(len(trees))]
-        if self.fill and width <= MAX_WIDTH:
-            places = first_fit([len(one.tokens) for one in trees], width)
-        if 1 + max(row for row, _ in places) == len(samples):
-            return pad(samples)
-        return _laid(samples, trees, places, width)
+        laid = self._cheapest(samples)
+        return _laid(samples, laid) if laid.masked else pad(samples)
+
+    def _cheapest(self, samples: Sequence[Sample]) -> _Layout:
+        planned = _apart(samples)
+        if planned.width > WIDEST:
+            return planned
+        if self.fill:
+            planned = _filled([[sample] for sample in samples])
+        if not self.share:
+            return planned
+        tried = [self._shared(samples, int(planned.width * wider)) for wider in _WIDER]
+        kept = [laid for laid in tried if laid.size <= planned.size]
+        return min([planned, *kept], key=lambda laid: laid.cost(self.hidden))
+
+    def _shared(self, samples: Sequence[Sample], widest: int) -> _Layout:
+        return _filled(rows_of(samples, hidden=self.hidden, widest=min(widest, WIDEST)))
 
 
 ROW_EACH = Rows()
 """Every sample in a row of its own."""
 
 
-def _laid(
-    samples: Sequence[Sample],
-    trees: Sequence[Tree],
-    places: Sequence[tuple[int, int]],
-    width: int,
-) -> MicroBatch:
-    """Each tree at its (row, first position). Branches get numbers that are the row's own."""
-    shape = (1 + max(row for row, _ in places), width)
+def _laid(samples: Sequence[Sample], laid: _Layout) -> MicroBatch:
+    """Branches get numbers that are the row's own."""
+    shape, width = (laid.rows, laid.width), laid.width
     tokens, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     branch, trunk = np.full(shape, PADDING), np.full(shape, PADDING)
     wheres: list[Ints] = []
-    for one, (row, start) in zip(trees, places, strict=True):
+    for one, (row, start) in zip(laid.trees, laid.places, strict=True):
         part = (row, slice(start, start + len(one.tokens)))
         number = int(branch[row].max()) + 1
         tokens[part], positions[part] = one.tokens, one.positions

@@ -10,8 +10,9 @@ import torch
 
 from ebbtide.spec import PolicyGradientSpec, PpoSpec, TrainingSpec
 from services.learner.core.control import KlControl
-from services.learner.core.metrics import MAXES, SUMS, alarm, update_stats
+from services.learner.core.metrics import BINS, MAXES, SUMS, alarm, update_stats
 from services.learner.core.progress import Course, Progress
+from services.learner.core.repetition import repeated
 from services.learner.core.samples import MicroBatch
 from services.learner.engine.corrections import correct
 from services.learner.engine.credit import assign, assign_with_values
@@ -70,7 +71,7 @@ class PolicyGradient:
         mine, kl, targets = self._credited(mine, reference)
         old: list[torch.Tensor | None] = [None] * len(mine)
         passes = [self._pass(mine, old, reference) for _ in range(self._passes)]
-        stats = self._summary(passes)
+        stats = self._summary(passes) | self._repeated(batches)
         if kl is not None:
             stats["kl"] = kl
         if self.critic is not None:
@@ -118,6 +119,12 @@ class PolicyGradient:
             "kl_coefficient": self.control.coefficient,
         }
 
+    def _repeated(self, batches: Sequence[MicroBatch]) -> dict[str, float]:
+        counts = [repeated(batch) for batch in batches if batch.real]
+        mine = torch.tensor(counts, dtype=torch.float64, device=self._gang.device).reshape(-1, 2)
+        again, every = self._gang.total(mine.sum(0)).tolist()
+        return {"repeated_ngrams": again / every} if every else {}
+
     def _credited(
         self, batches: list[Batch], reference: Sequence[torch.Tensor | None]
     ) -> tuple[list[Batch], float | None, list[Target]]:
@@ -154,7 +161,10 @@ class PolicyGradient:
     ) -> dict[str, float]:
         sums, maxes = self._accumulate(batches, old, reference)
         totals = self._gang.total(sums).tolist()
-        stats = update_stats(totals, self._gang.largest(maxes).tolist())
+        kinds = len(SUMS)
+        stats = update_stats(
+            totals[:kinds], self._gang.largest(maxes).tolist(), bins=totals[kinds:]
+        )
         stepped = self._optimiser.step(
             finite=math.isfinite(stats["loss"]),
             hold=self.critic is not None and self.critic.warming,
@@ -173,7 +183,7 @@ class PolicyGradient:
         reference: Sequence[torch.Tensor | None],
     ) -> Totals:
         device = self._gang.device
-        sums = torch.zeros(len(SUMS), dtype=torch.float64, device=device)
+        sums = torch.zeros(len(SUMS) + BINS, dtype=torch.float64, device=device)
         maxes = torch.ones(len(MAXES), dtype=torch.float64, device=device)
 
         def losses_of(i: int, scored: Scored) -> torch.Tensor:
@@ -210,7 +220,7 @@ class PolicyGradient:
             each = each + self.control.coefficient * kl
         if spec.entropy_coefficient:
             each = each - spec.entropy_coefficient * scored.entropy
-        made = Made(each * batch.weights, surrogate, kl, correction)
+        made = Made(batch.advantages, each * batch.weights, surrogate, kl, correction)
         figures = tally(
             made, logprobs=scored.logprobs, rollout=batch.rollout, entropy=scored.entropy
         )

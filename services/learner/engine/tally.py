@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from services.learner.core.metrics import MAXES, SUMS
+from services.learner.core.metrics import BIN, BINS, BINS_A_SIDE, MAXES, SUMS
 from services.learner.engine.corrections import BOUND, Correction
 from services.learner.engine.objectives.kl import k3
 from services.learner.engine.objectives.tokens import Surrogate
@@ -16,6 +16,7 @@ from services.learner.engine.objectives.tokens import Surrogate
 class Made:
     """What was computed for N tokens: `losses` weighted, `kl` a term of them (None: there is none)."""
 
+    advantages: torch.Tensor
     losses: torch.Tensor
     surrogate: Surrogate
     kl: torch.Tensor | None
@@ -26,12 +27,12 @@ class Made:
 def tally(
     made: Made, *, logprobs: torch.Tensor, rollout: torch.Tensor, entropy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sums (order of SUMS) and maxima (order of MAXES) of one micro-batch, in float64."""
+    """Sums of one micro-batch (order of SUMS, then BINS of ratios), maxima (MAXES), in float64."""
     x, y = rollout.double(), logprobs.double()
     # Bounded, so that one absurd token shows up as e^50 and not as an infinity.
     gap = (y - x).clamp(-BOUND, BOUND)
     weight, one = torch.exp(gap), torch.ones_like(y)
-    correction = made.correction
+    correction, advantages = made.correction, made.advantages.double()
     values = {
         "tokens": one,
         "loss": made.losses,
@@ -50,13 +51,23 @@ def tally(
         "ww": weight * weight,
         "correction": one if correction.weight is None else correction.weight,
         "rejected": torch.zeros_like(y) if correction.rejected is None else correction.rejected,
+        "a": advantages,
+        "aa": advantages * advantages,
     }
+    ratio = made.surrogate.ratio.double()
     largest = {
-        "ratio_max": _largest(made.surrogate.ratio.double()),
+        "ratio_max": _largest(ratio),
         "mismatch_ratio_max": _largest(torch.exp(gap.abs())),
     }
     sums = torch.stack([values[name].double().sum() for name in SUMS])
-    return sums, torch.stack([largest[name] for name in MAXES])
+    return torch.cat([sums, _binned(ratio)]), torch.stack([largest[name] for name in MAXES])
+
+
+def _binned(ratio: torch.Tensor) -> torch.Tensor:
+    """How many ratios lie in each bin of their logarithm; the outer bins take all beyond them."""
+    places = (torch.log(ratio) / BIN).round().nan_to_num(BINS_A_SIDE, BINS_A_SIDE, -BINS_A_SIDE)
+    inside = places.clamp(-BINS_A_SIDE, BINS_A_SIDE).long() + BINS_A_SIDE
+    return torch.bincount(inside, minlength=BINS).double()
 
 
 def _largest(values: torch.Tensor) -> torch.Tensor:

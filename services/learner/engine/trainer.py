@@ -10,13 +10,21 @@ import torch
 
 from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
-from ebbtide.spec import PolicyGradientSpec, PpoSpec, RLHFJobSpec, SftSpec
+from ebbtide.spec import (
+    DpoSpec,
+    PolicyGradientSpec,
+    PpoSpec,
+    RLHFJobSpec,
+    SftSpec,
+    SupervisedSpec,
+)
 from services.learner.core.progress import Course, Progress
 from services.learner.core.samples import MicroBatch
 from services.learner.core.schedules import Schedule
 from services.learner.core.sharing import ROW_EACH, Rows
 from services.learner.engine.checkpoint import Part, read_shards, write_shards
 from services.learner.engine.critic import load_critic
+from services.learner.engine.dpo import Dpo
 from services.learner.engine.gang import Gang
 from services.learner.engine.optimiser import Optimiser
 from services.learner.engine.policy import Policy, load_policy
@@ -48,7 +56,7 @@ class Trainer:
         gang: Gang,
         policy: Policy,
         optimiser: Optimiser,
-        algorithm: PolicyGradient | Sft,
+        algorithm: PolicyGradient | Sft | Dpo,
         dtype: torch.dtype,
         rows: Rows = ROW_EACH,
     ) -> None:
@@ -147,11 +155,17 @@ def _rows(spec: RLHFJobSpec, policy: Policy, gang: Gang) -> Rows:
 
 def _algorithm(
     spec: RLHFJobSpec, gang: Gang, model: Path, *, policy: Policy, optimiser: Optimiser
-) -> PolicyGradient | Sft:
+) -> PolicyGradient | Sft | Dpo:
     algorithm = spec.algorithm
     if isinstance(algorithm, SftSpec):
         return Sft(gang=gang, policy=policy, optimiser=optimiser)
     mixed, reference = spec.learner.mixed_precision, None
+    if isinstance(algorithm, DpoSpec):
+        reference = load_policy(model, gang, mixed_precision=mixed, frozen=True)
+        return Dpo(
+            gang=gang, policy=policy, reference=reference, optimiser=optimiser, spec=algorithm
+        )
+    assert isinstance(algorithm, PolicyGradientSpec)
     if algorithm.kl_coefficient > 0:
         reference = load_policy(model, gang, mixed_precision=mixed, frozen=True)
     critic = None
@@ -180,6 +194,8 @@ def schedule_of(spec: RLHFJobSpec) -> Schedule:
     """Learning-rate schedule over all updates of the job."""
     training, algorithm = spec.training, spec.algorithm
     each = (
-        algorithm.updates_per_step if isinstance(algorithm, SftSpec) else training.updates_per_batch
+        algorithm.updates_per_step
+        if isinstance(algorithm, SupervisedSpec)
+        else training.updates_per_batch
     )
     return Schedule(training.schedule, training.learning_rate, training.total_steps * each)

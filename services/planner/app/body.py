@@ -48,6 +48,7 @@ async def _open(settings: PlannerSettings, stack: AsyncExitStack, process: Proce
             password=settings.nats_password.get_secret_value(),
             name=settings.pod,
             manage=True,
+            replicas=settings.nats_copies,
             log=process.log,
         )
     )

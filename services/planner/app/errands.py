@@ -11,6 +11,7 @@ from ebbtide import paths, streams
 from ebbtide.errors import DeadlineExceeded, NotFound, Temporary
 from ebbtide.logs import Log
 from ebbtide.ports import Consumer, Delivery, FactMessage
+from ebbtide.tracing import NO_SPANS, Spans
 from ebbtide.wire import CommandReply, Fence, LearnerReply, Ref, ScoreRequest, digest, encode
 from services.planner.app.data import PromptReader
 from services.planner.app.world import World
@@ -30,6 +31,7 @@ from services.planner.core.effects import (
     WriteBlob,
 )
 from services.planner.core.events import Event, ManifestCommitted, PromptsLoaded, Replied
+from services.planner.core.tracing import step_spans
 
 Work = Coroutine[Any, Any, None]
 _TRIES = 20
@@ -42,8 +44,15 @@ class Errands:
     """`deliveries`: what each token acknowledges; the one who fetches fills it."""
 
     def __init__(
-        self, *, world: World, fence: Fence, post: Callable[[Event], None], log: Log
+        self,
+        *,
+        world: World,
+        fence: Fence,
+        post: Callable[[Event], None],
+        log: Log,
+        spans: Spans = NO_SPANS,
     ) -> None:
+        self._spans = spans
         self._world, self._fence, self._post, self._log = world, fence, post, log
         self._prompts = PromptReader(world.blobs)
         self.consumer: Consumer | None = None
@@ -177,6 +186,8 @@ class Errands:
         data = whole.model_dump_json(by_alias=True).encode()
         path = paths.step_report(self._world.settings.job_uid, report.step)
         await self._insist(lambda: self._put(path, data))
+        for span in step_spans(whole, self._world.settings.pod) if self._spans.on else ():
+            self._spans.add(span)
         rewards = report.rewards.mean if report.rewards else None
         held_out = report.evaluation.mean if report.evaluation else None
         self._log.info(

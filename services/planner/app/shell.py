@@ -50,7 +50,9 @@ async def live(world: World, process: Process) -> None:
     planner = Planner(config=config, data=data, book=book, pod=settings.pod, now=now)
     metrics = PlannerMetrics(process.registry)
     events: asyncio.Queue[Event] = asyncio.Queue()
-    errands = Errands(world=world, fence=fence, post=events.put_nowait, log=log)
+    errands = Errands(
+        world=world, fence=fence, post=events.put_nowait, log=log, spans=process.spans
+    )
     performer = Performer(
         ledger=ledger,
         errands=errands,

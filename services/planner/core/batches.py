@@ -24,6 +24,7 @@ def freeze(step: OpenStep, *, config: JobConfig, attempt: int) -> BatchManifest:
         drop_zero=work.drop_zero,
         skip_zero=work.skip_zero,
         packed=config.packed,
+        shared=config.shared,
     )
     return BatchManifest(
         job_uid=config.job_uid,

@@ -18,7 +18,7 @@ from ebbtide.spec import (
     ReinforceSpec,
     RLHFJobSpec,
     RlooSpec,
-    SftSpec,
+    SupervisedSpec,
     ValueOfTime,
 )
 from ebbtide.wire import DatasetIndex, Ref
@@ -135,6 +135,7 @@ class JobConfig(msgspec.Struct, frozen=True):
     patience: Patience
     steering: Steering = Steering()
     packed: bool = False
+    shared: bool = False
 
     @property
     def last_step(self) -> int:
@@ -159,7 +160,7 @@ class Data(msgspec.Struct, frozen=True):
 
 def rows_per_step(spec: RLHFJobSpec) -> int:
     """Rows of the data order that a training step uses up."""
-    if isinstance(spec.algorithm, SftSpec):
+    if isinstance(spec.algorithm, SupervisedSpec):
         return spec.algorithm.batch_size * spec.algorithm.updates_per_step
     return spec.training.prompts_per_step
 
@@ -196,21 +197,22 @@ def configure(
         patience=patience or Patience(),
         steering=steer(spec, profile),
         packed=spec.learner.packing,
+        shared=spec.learner.share_prompts,
     )
 
 
 def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
     algorithm, training = spec.algorithm, spec.training
-    if isinstance(algorithm, SftSpec):
+    if isinstance(algorithm, SupervisedSpec):
         return Sft(batch=algorithm.batch_size, updates=algorithm.updates_per_step)
     return Grpo(
         prompts=training.prompts_per_step,
         group_size=algorithm.group_size,
         temperature=training.temperature,
         max_new_tokens=training.max_response_tokens,
-        scale=_baseline(algorithm),
+        scale=baseline_of(algorithm),
         drop_zero=algorithm.zero_variance == "drop",
-        skip_zero=_moves_nothing_at_zero(algorithm),
+        skip_zero=moves_nothing_at_zero(algorithm),
         replicas=spec.decode.replicas,
         slots=spec.decode.slots,
         score_tries=2 if spec.reward and spec.reward.retries else 1,
@@ -220,7 +222,7 @@ def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
     )
 
 
-def _baseline(algorithm: PolicyGradientSpec) -> str:
+def baseline_of(algorithm: PolicyGradientSpec) -> str:
     """What the planner makes of a group's rewards (`ebbtide.rl.advantages`)."""
     if isinstance(algorithm, RlooSpec):
         return "leave-one-out"
@@ -232,7 +234,7 @@ def _baseline(algorithm: PolicyGradientSpec) -> str:
     return algorithm.advantage_scale
 
 
-def _moves_nothing_at_zero(algorithm: PolicyGradientSpec) -> bool:
+def moves_nothing_at_zero(algorithm: PolicyGradientSpec) -> bool:
     """Else a sample must be computed, because it moves the policy even at advantage 0.
 
     A term of KL or entropy does that, and so does normalising over the whole batch.

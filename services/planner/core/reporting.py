@@ -34,6 +34,7 @@ from services.planner.core.config import Economy
 from services.planner.core.cost import Pod, Stretch
 from services.planner.core.evaluation import EvalResult, totals
 from services.planner.core.samples import ABANDONED, INVALID, VALUED, OpenStep
+from services.planner.core.slicing import slices
 
 
 class Marks(msgspec.Struct):
@@ -116,6 +117,7 @@ def report(ending: Ending) -> StepReport:
         objective=_objective(cost, seconds, ending.economy),
         decision=ending.decision,
         migration=ending.migration,
+        slices=slices(step),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from heapq import heappop, heappush
 
-from ebbtide.wire import Invalid, RewardBeat, Score, Value
+from ebbtide.wire import LARGEST_SCORE, Invalid, RewardBeat, Score, Value
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
@@ -108,7 +108,7 @@ class ScoringDesk:
 
 
 def verdict(score: Score) -> Score:
-    """The score as it counts: a value that is no finite number is nobody's worth."""
-    if isinstance(score, Value) and not math.isfinite(score.total):
-        return Invalid(why=f"the score is {score.total}, not a finite number")
+    """The score as it counts: a value that is no number of usual size is nobody's worth."""
+    if isinstance(score, Value) and not abs(score.total) <= LARGEST_SCORE:
+        return Invalid(why=f"the score is {score.total}, no number up to {LARGEST_SCORE:g}")
     return score

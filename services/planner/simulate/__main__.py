@@ -18,6 +18,7 @@ from ebbtide.documents import JSON_TYPES, YAML_TYPES, parse
 from ebbtide.errors import Refused
 from services.planner.core.planning.profile import Profile, read_profile
 from services.planner.simulate.answers import Row, check_rows
+from services.planner.simulate.bar import told
 from services.planner.simulate.many import run_all
 from services.planner.simulate.pictures import render
 from services.planner.simulate.prefill import Prefill
@@ -69,10 +70,19 @@ def _simulate(asked: argparse.Namespace) -> int:
     if not 1 <= seeds <= 1000:
         raise Refused("seeds must lie within 1..1000", field="--seeds")
     began = time.monotonic()
-    results = run_all(inputs, seeds=seeds, workers=max(asked.workers, 1))
-    few = [seed.seed for seed in results.seeds[:FRONT_SEEDS]]
-    lines = {} if asked.quick else fronts(inputs, few)
-    saved = [] if asked.quick else savings(inputs, few)
+    with told(seeds + 2 * (not asked.quick)) as tell:
+        tell(0, "every policy on every seed")
+        results = run_all(
+            inputs,
+            seeds=seeds,
+            workers=max(asked.workers, 1),
+            ended=lambda n: tell(n, "every policy on every seed"),
+        )
+        few = [seed.seed for seed in results.seeds[:FRONT_SEEDS]]
+        tell(seeds, "fronts of time against cost")
+        lines = {} if asked.quick else fronts(inputs, few)
+        tell(seeds + 1, "savings by cause")
+        saved = [] if asked.quick else savings(inputs, few)
     shared = shared_prompts(inputs, make_case(inputs, few[0]))
     document = json.dumps(as_json(results, lines, saved, shared), indent=2) + "\n"
     if asked.out is not None:

@@ -20,7 +20,9 @@ class Estimate(NamedTuple):
     high: float
 
     def words(self, digits: int = 3) -> str:
-        """For people."""
+        """For people; without an interval where none is known."""
+        if math.isnan(self.low):
+            return f"{self.mean:.{digits}f}"
         return f"{self.mean:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
 

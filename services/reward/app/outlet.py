@@ -9,8 +9,10 @@ from ebbtide import streams
 from ebbtide.errors import Temporary
 from ebbtide.logs import Log
 from ebbtide.ports import Bus, Clock, FactMessage
+from ebbtide.tracing import NO_SPANS, Spans
 from ebbtide.wire import ScoreReady, encode
 from services.reward import core
+from services.reward.app.judged import Judged, judged_spans
 
 _BATCH = 256
 _AGAIN_SECONDS = 0.5
@@ -19,13 +21,18 @@ _AGAIN_SECONDS = 0.5
 class Outlet:
     """`run` beside the intake; `publish` returns once the stream has the fact."""
 
-    def __init__(self, *, bus: Bus, clock: Clock, log: Log, instance: str) -> None:
+    def __init__(
+        self, *, bus: Bus, clock: Clock, log: Log, instance: str, spans: Spans = NO_SPANS
+    ) -> None:
+        self._spans = spans
         self._bus = bus
         self._clock = clock
         self._log = log
         self._instance = instance
         self._numbers = itertools.count()
-        self._queue: asyncio.Queue[tuple[FactMessage, asyncio.Future[None]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[FactMessage, Judged, asyncio.Future[None]]] = (
+            asyncio.Queue()
+        )
 
     async def publish(self, ready: ScoreReady, attempt: int) -> None:
         """Wait until the broker holds the verdict; a lost broker is waited for."""
@@ -35,7 +42,8 @@ class Outlet:
             dedup_id=core.dedup_id(ready, attempt, self._instance, next(self._numbers)),
         )
         held = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait((fact, held))
+        judged = Judged(ready, attempt, self._clock.wall() - ready.seconds)
+        self._queue.put_nowait((fact, judged, held))
         await held
 
     async def run(self) -> None:
@@ -44,10 +52,16 @@ class Outlet:
             batch = [await self._queue.get()]
             while len(batch) < _BATCH and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
-            await self._send([fact for fact, _ in batch])
-            for _, held in batch:
+            await self._send([fact for fact, _, _ in batch])
+            self._trace([judged for _, judged, _ in batch])
+            for _, _, held in batch:
                 if not held.done():
                     held.set_result(None)
+
+    def _trace(self, batch: list[Judged]) -> None:
+        if self._spans.on:
+            for span in judged_spans(batch, self._instance, self._clock.wall()):
+                self._spans.add(span)
 
     async def _send(self, facts: list[FactMessage]) -> None:
         while True:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -10,19 +11,25 @@ from ebbtide import streams
 from ebbtide.errors import Refused
 from ebbtide.ports import Blobs, Bus, Clock
 from ebbtide.runtime import Process
-from ebbtide.spec import RewardSpec, RLHFJobSpec
+from ebbtide.spec import ModelReward, RemoteReward, RewardSpec, RLHFJobSpec
 from ebbtide.wire import RewardBeat, encode
 from services.reward import core
 from services.reward.app.intake import Intake
 from services.reward.app.library import Library, words
 from services.reward.app.metrics import RewardMetrics
 from services.reward.app.outlet import Outlet
+from services.reward.app.panel import Panel, local_part
 from services.reward.app.scoring import Scoring
+from services.reward.engine.doors import networks
 from services.reward.engine.frames import Setup
 from services.reward.engine.pool import Pool, PoolSettings
+from services.reward.engine.process import MODEL_WORKER
+from services.reward.engine.remote import Remote, connected, keys_of
 from services.reward.settings import RewardSettings
 
 _BEAT_SECONDS = 1.0
+_LOAD_SECONDS = 600.0
+"""A reward model may have many gigabytes to read."""
 _DRAIN_SHARE = 0.6
 """Of the grace period; the rest is for handing back and ending workers."""
 
@@ -40,14 +47,13 @@ async def live(world: World, process: Process) -> None:
     """Score until drained. Raises Refused if the job's components cannot be had."""
     spec, reward = _read(world.settings.spec)
     library = Library(blobs=world.blobs, words=words(spec.model))
-    pool = _pool(world.settings, reward, process)
-    async with pool.running() as versions:
+    async with _panel(world.settings, reward, process) as (panel, versions):
         station = Station(
             world=world,
             process=process,
             reward=reward,
             library=library,
-            pool=pool,
+            panel=panel,
             versions=versions,
         )
         await station.run()
@@ -63,7 +69,7 @@ class Station:
         process: Process,
         reward: RewardSpec,
         library: Library,
-        pool: Pool,
+        panel: Panel,
         versions: Mapping[str, str],
     ) -> None:
         self._world = world
@@ -73,11 +79,13 @@ class Station:
         self._breaker = core.Breaker(
             limit=reward.breaker_errors, rest=settings.breaker_rest_seconds
         )
-        self._outlet = Outlet(bus=world.bus, clock=world.clock, log=log, instance=settings.pod)
+        self._outlet = Outlet(
+            bus=world.bus, clock=world.clock, log=log, instance=settings.pod, spans=process.spans
+        )
         self._scoring = Scoring(
             spec=reward,
             library=library,
-            judge=pool.score,
+            judge=panel.score,
             breaker=self._breaker,
             clock=world.clock,
             metrics=metrics,
@@ -133,11 +141,52 @@ def _read(text: str) -> tuple[RLHFJobSpec, RewardSpec]:
     return spec, spec.reward
 
 
+@asynccontextmanager
+async def _panel(
+    settings: RewardSettings, reward: RewardSpec, process: Process
+) -> AsyncIterator[tuple[Panel, Mapping[str, str]]]:
+    """Workers started and servers known. Raises Refused if either cannot be had."""
+    allowed = networks(settings.private_networks)
+    keys = keys_of(settings.keys.get_secret_value())
+    own = local_part(reward)
+    pool = _pool(settings, own, process) if own else None
+    async with connected(allowed=allowed, connections=settings.remote_connections) as http:
+        servers = {
+            component.name: Remote(component, http=http, keys=keys).score
+            for component in reward.components
+            if isinstance(component, RemoteReward)
+        }
+        models = {
+            component.name: _model_pool(settings, reward, component, process)
+            for component in reward.components
+            if isinstance(component, ModelReward)
+        }
+        panel = Panel(reward.components, pool=pool, servers=servers, models=models)
+        async with panel.running() as versions:
+            yield panel, versions
+
+
+def _model_pool(
+    settings: RewardSettings, reward: RewardSpec, component: ModelReward, process: Process
+) -> Pool:
+    """One worker that holds the component's model, and reads many answers at a time."""
+    alone = reward.model_copy(update={"components": (component,)})
+    setup = Setup(reward=alone.model_dump_json().encode(), memory_bytes=0, cpu_seconds=0)
+    limits = PoolSettings(
+        workers=1,
+        limit_seconds=component.timeout_seconds,
+        start_seconds=max(settings.worker_start_seconds, _LOAD_SECONDS),
+        module=MODEL_WORKER,
+    )
+    return Pool(setup=setup, settings=limits, log=process.log)
+
+
 def _pool(settings: RewardSettings, reward: RewardSpec, process: Process) -> Pool:
     setup = Setup(
         reward=reward.model_dump_json().encode(),
         memory_bytes=settings.worker_memory_mib << 20,
         cpu_seconds=reward.timeout_seconds,
+        sandbox=settings.sandbox,
     )
     limits = PoolSettings(
         workers=reward.workers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import BinaryIO
 
 import msgspec
 
@@ -15,11 +16,13 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     """First frame to a worker. `reward` is the job's RewardSpec as JSON.
 
     `memory_bytes` may be added to what the libraries take; `cpu_seconds` per answer and processor.
+    `sandbox`: required, or if-possible, where programs of answers may run without isolation.
     """
 
     reward: bytes
     memory_bytes: int
     cpu_seconds: float
+    sandbox: str = "required"
 
 
 class Batch(msgspec.Struct, frozen=True, tag="batch"):
@@ -42,6 +45,19 @@ class Unfit(msgspec.Struct, frozen=True, tag="unfit"):
 
 ToWorker = Setup | Batch
 FromWorker = Ready | Unfit | Judged
+
+
+def read_frame(source: BinaryIO) -> ToWorker | None:
+    """A worker's next frame, or None at the end."""
+    head = source.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    return msgspec.msgpack.decode(source.read(LENGTH.unpack(head)[0]), type=ToWorker)
+
+
+def write_frame(sink: BinaryIO, message: FromWorker) -> None:
+    """Send a frame to the pool; `sink` is unbuffered."""
+    sink.write(pack(message))
 
 
 def pack(message: ToWorker | FromWorker) -> bytes:

@@ -21,7 +21,7 @@ from ebbtide.logs import Log
 from ebbtide.rewards.outcomes import Answer, Judged
 from services.reward.core import Crashed, NoWorker, TimedOut, Verdict
 from services.reward.engine.frames import Batch, Setup
-from services.reward.engine.process import Worker, start
+from services.reward.engine.process import WORKER, Worker, start
 from services.reward.engine.slot import Slot
 
 _TICKS_PER_LIMIT = 20
@@ -30,12 +30,16 @@ _SLOWEST_RESTART = 5.0
 
 
 class PoolSettings(msgspec.Struct, frozen=True):
-    """`limit_seconds` per answer, `start_seconds` per worker; `batch`: most answers in one frame."""
+    """`limit_seconds` per answer, `start_seconds` per worker; `batch`: most answers in one frame.
+
+    `module`: what a worker runs.
+    """
 
     workers: int
     limit_seconds: float
     start_seconds: float = 120.0
     batch: int = 64
+    module: str = WORKER
 
 
 class _Task:
@@ -95,7 +99,9 @@ class Pool:
                     await slot.worker.end()
 
     async def _start(self, slot: Slot) -> None:
-        slot.worker = await start(self._setup, timeout=self._settings.start_seconds)
+        slot.worker = await start(
+            self._setup, timeout=self._settings.start_seconds, module=self._settings.module
+        )
 
     async def _serve(self, slot: Slot) -> None:
         while True:

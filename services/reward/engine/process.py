@@ -18,7 +18,8 @@ from services.reward.engine.frames import LENGTH, FromWorker, Ready, Setup, ToWo
 from services.reward.engine.offspring import kill_below
 
 _GUARD_SECONDS = 5.0
-_MODULE = "services.reward.engine.worker"
+WORKER = "services.reward.engine.worker"
+MODEL_WORKER = "services.reward.engine.model_worker"
 
 
 class Worker:
@@ -77,8 +78,8 @@ class Worker:
             os.kill(self._process.pid, number)
 
 
-async def start(setup: Setup, *, timeout: float) -> Worker:
-    """A warm worker, within `timeout` seconds.
+async def start(setup: Setup, *, timeout: float, module: str = WORKER) -> Worker:
+    """A warm worker, within `timeout` seconds. `module`: what it runs.
 
     Raises Refused when the components cannot be had, Temporary when the process cannot.
     """
@@ -86,7 +87,7 @@ async def start(setup: Setup, *, timeout: float) -> Worker:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            _MODULE,
+            module,
             stdin=PIPE,
             stdout=PIPE,
             start_new_session=True,

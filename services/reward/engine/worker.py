@@ -16,24 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
 from ebbtide.errors import Refused
 from ebbtide.rewards.outcomes import Answer, Judged, Outcome, Scorer
 from ebbtide.rewards.scorers import judge, scorer
 from ebbtide.rewards.versions import versions
-from ebbtide.spec import RewardSpec
+from ebbtide.sandbox.cell import Cell, interpreter
+from ebbtide.sandbox.proof import isolated
+from ebbtide.spec import CodeReward, RewardSpec
 from services.reward.engine import guard
-from services.reward.engine.frames import (
-    LENGTH,
-    Batch,
-    FromWorker,
-    Ready,
-    Setup,
-    ToWorker,
-    Unfit,
-    pack,
-)
+from services.reward.engine.frames import Batch, Ready, Setup, Unfit, read_frame, write_frame
 
 
 def main() -> int:
@@ -48,27 +39,40 @@ def _work() -> int:
     os.dup2(2, 1)
     # The scorer sees a worker's end by the end of this pipe: what functions fork must not hold it.
     os.register_at_fork(after_in_child=partial(os.close, out.fileno()))
-    setup = _read(sys.stdin.buffer)
+    setup = read_frame(sys.stdin.buffer)
     assert isinstance(setup, Setup)
     try:
         spec = RewardSpec.model_validate_json(setup.reward)
-        scorers = tuple(scorer(component) for component in spec.components)
+        cell = _cell(spec, setup.sandbox)
+        scorers = tuple(scorer(component, cell=cell) for component in spec.components)
     except (Refused, ImportError) as error:
-        _write(out, Unfit(str(error)))
+        write_frame(out, Unfit(str(error)))
         return 1
     _limit_memory(setup.memory_bytes)
-    _write(out, Ready(versions(spec.components)))
+    write_frame(out, Ready(versions(spec.components, cell=cell)))
     _serve(sys.stdin.buffer, out, scorers, setup.cpu_seconds)
     return 0
+
+
+def _cell(spec: RewardSpec, sandbox: str) -> Cell | None:
+    """Where programs run, if the job has any; raises Refused where it must isolate and cannot."""
+    if not any(isinstance(component, CodeReward) for component in spec.components):
+        return None
+    try:
+        return isolated()
+    except Refused:
+        if sandbox == "required":
+            raise
+        return Cell(interpreter())
 
 
 def _serve(
     source: BinaryIO, out: BinaryIO, scorers: tuple[Scorer, ...], cpu_seconds: float
 ) -> None:
-    while isinstance(batch := _read(source), Batch):
+    while isinstance(batch := read_frame(source), Batch):
         for answer in batch.answers:
             _limit_processor(cpu_seconds)
-            _write(out, _judge(scorers, answer))
+            write_frame(out, _judge(scorers, answer))
 
 
 def _judge(scorers: tuple[Scorer, ...], answer: Answer) -> Judged:
@@ -94,17 +98,6 @@ def _limit_processor(seconds: float) -> None:
     allowed = seconds * (os.cpu_count() or 1)
     soft = math.ceil(time.process_time() + allowed) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
-
-
-def _read(source: BinaryIO) -> ToWorker | None:
-    head = source.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    return msgspec.msgpack.decode(source.read(LENGTH.unpack(head)[0]), type=ToWorker)
-
-
-def _write(out: BinaryIO, message: FromWorker) -> None:
-    out.write(pack(message))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,9 @@ from ebbtide import labels, paths, usage
 from ebbtide.cli.commands import app
 from ebbtide.ports import Meta, Resource
 from ebbtide.usage import Usage
+from ebbtide.wire import Accepted, SampleKey, Scored, Value
+from tests.unit.gateway.test_artifacts_api import HAND, NOWHERE, POLICY, plan
+from tests.unit.gateway.test_figures import a_report
 from tests.worlds.gateway import TOKEN, a_job, condition
 from tests.worlds.serving import Served, served
 
@@ -213,8 +216,54 @@ def test_a_report_that_cannot_be_written_says_so(run: Run, gateway: Served, tmp_
 def test_samples_and_cost_have_words_for_nothing(run: Run, gateway: Served) -> None:
     gateway.do(gateway.world.put_job("bare"))
     assert run("samples", "bare").stdout == "no samples yet\n"
+    told = run("samples", "bare", "--step", "999").stdout
+    assert told == "no train or eval samples in step 999, or not yet\n"
     assert "total 0.0000 USD" in run("cost", "bare").stdout
     assert run("samples", "bare", "--purpose", "test").exit_code == 2
+
+
+def test_samples_that_are_alike_are_counted_together(run: Run, gateway: Served) -> None:
+    async def fill() -> None:
+        uid = (await gateway.world.put_job("grouped")).metadata.uid
+        keys = [SampleKey(uid, 0, 0, index) for index in range(2)]
+        ended = [Accepted(key, HAND, NOWHERE, POLICY, 90, "length") for key in keys]
+        judged = [Scored(key, Value(1.0, ()), "v1") for key in keys[:1]]
+        await gateway.world.put_ledger(uid, [plan(0, "train"), *ended, *judged])
+
+    gateway.do(fill())
+    found = json.loads(run("samples", "grouped", "--by", "reward", "--json").stdout)
+    told = [(one["key"]["reward"], one["samples"], one["reward"]) for one in found["items"]]
+    assert told == [("v1", 1, 1.0), ("", 1, None)]
+    table = run("samples", "grouped", "--by", "length", "--since", "0").stdout
+    assert all(word in table for word in ("LENGTH", "65-256", "2 samples of steps 0 to 0"))
+    for wrong in (["--by", "colour"], ["--since", "1"], ["--by", "task", "--purpose", "x"]):
+        assert run("samples", "grouped", *wrong).exit_code == 2
+
+
+def test_a_job_is_tracked_to_its_end(run: Run, gateway: Served, tmp_path: Path) -> None:
+    async def fill() -> None:
+        made = await gateway.world.put_job("tracked", conditions=[condition("Complete")])
+        for step in range(2):
+            path = paths.step_report(made.metadata.uid, step)
+            data = a_report(step).model_dump_json(by_alias=True).encode()
+            await gateway.world.blobs.put(path, data)
+
+    gateway.do(fill())
+    found = run("track", "tracked", "--to", "tensorboard", "--at", str(tmp_path))
+    assert found.exit_code == 0, found.stderr
+    assert "2 steps of tracked (Complete)" in found.stderr
+    (events,) = (tmp_path / "tracked").glob("events.*")
+    assert b"rewards/task/mean" in events.read_bytes()
+    wrong = run("track", "tracked", "--to", "tape", "--at", str(tmp_path))
+    assert wrong.exit_code == 2
+
+
+def test_costs_of_all_jobs_are_shown_by_tenant(run: Run, gateway: Served) -> None:
+    gateway.do(gateway.world.put_job("counted"))
+    table = run("costs", "--by", "tenant").stdout
+    assert all(word in table for word in ("TENANT", "JOBS", "none", "USD"))
+    assert run("costs", "--by", "colour").exit_code == 2
+    assert "EBBTIDE_OPENCOST_URL" in run("costs", "--opencost").stderr
 
 
 def test_a_wrong_token_names_the_fix(run: Run) -> None:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from ebbtide.client import ATTEMPTS, ApiError, Client, Unreachable
+from ebbtide.errors import Refused
 from tests.worlds.gateway import TOKEN, a_job, condition
 from tests.worlds.serving import Served, served
 
@@ -141,6 +142,12 @@ def test_it_gives_up_with_the_way_out() -> None:
         client.page()
 
 
+def test_a_gateway_that_is_slow_is_not_called_absent() -> None:
+    client, _ = failing(*[httpx.ReadTimeout("slow")] * ATTEMPTS)
+    with pytest.raises(Unreachable, match="took the request and did not answer"):
+        client.page()
+
+
 def test_a_problem_that_stays_is_raised_as_it_is() -> None:
     client, _ = failing(*[503] * ATTEMPTS)
     with pytest.raises(ApiError) as caught:
@@ -188,3 +195,18 @@ def test_something_else_at_the_address_is_named_as_such() -> None:
     with Client(url="http://other", transport=transport) as client, pytest.raises(ApiError) as e:
         client.page()
     assert "no ebbtide gateway" in str(e.value)
+
+
+@pytest.mark.parametrize("tail", ["/suspend?", "/suspend#", "/../x", "\n"])
+def test_a_name_is_one_part_of_the_path(client: Client, names: Iterator[str], tail: str) -> None:
+    name = next(names)
+    client.submit(a_job(name))
+    with pytest.raises(ApiError):
+        client.resume(name + tail)
+    assert not client.get(name).spec.get("suspend")
+
+
+@pytest.mark.parametrize(("url", "token"), [("http://a:b", ""), ("http://a", "\u00e9")])
+def test_what_is_no_address_or_token_is_refused(url: str, token: str) -> None:
+    with pytest.raises(Refused):
+        Client(url=url, token=token)

@@ -75,7 +75,7 @@ def test_jobs_outlive_a_killed_gateway_and_sigterm_ends_it_cleanly(tmp_path: Pat
         ({"EBBTIDE_TOKENS_FILE": ""}, "no tokens file"),
         ({"EBBTIDE_TOKENS_FILE": "/no/such/file"}, "cannot read the tokens file"),
         ({"EBBTIDE_BLOBS_URL": "ftp://x"}, "ftp"),
-        ({"EBBTIDE_CLUSTER": ""}, "no object store"),
+        ({"EBBTIDE_CLUSTER": ""}, "no objects: set EBBTIDE_CLUSTER"),
         ({"EBBTIDE_PROT": "1"}, "EBBTIDE_PROT is not a setting"),
         ({"EBBTIDE_PORT": "x"}, "EBBTIDE_PORT"),
     ],

@@ -8,9 +8,10 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ebbtide.adapters.nats import open_bus
 from ebbtide.demo import tokenizer as demo
 from ebbtide.ports import Bus, Consumer
 from ebbtide.testing.rollouts import a_request, a_rollout
-from ebbtide.wire import RewardBeat, ScoreReady, Value, decode, encode
+from ebbtide.wire import Part, RewardBeat, ScoreReady, Value, decode, encode
 from services.reward.settings import RewardSettings
 
 NUMBERS = itertools.count()
@@ -44,14 +45,14 @@ class Job:
         demo.save(folder / "model")
 
     async def scorer(
-        self, *, component: Any = OBEDIENT, seconds: float = 60.0, grace: float = 25.0
+        self, *components: Any, seconds: float = 60.0, grace: float = 25.0, reach: str = ""
     ) -> Process:
         spec = {
             "model": {"uri": str(self._folder / "model")},
             "dataset": {"train": {"type": "jsonl", "uri": "rows.jsonl"}},
             "algorithm": {"type": "grpo"},
             "training": {"totalSteps": 1},
-            "reward": {"components": [component], "timeoutSeconds": seconds},
+            "reward": {"components": components or [OBEDIENT], "timeoutSeconds": seconds},
         }
         settings = RewardSettings(
             nats_url=self._servers.nats_url,
@@ -59,6 +60,7 @@ class Job:
             nats_password=self._servers.credentials.nats["reward"],
             blobs_url=(self._folder / "blobs").as_uri(),
             grace_seconds=grace,
+            private_networks=reach,
             job="job",
             job_uid=self.uid,
             spec=json.dumps(spec),
@@ -134,6 +136,25 @@ async def test_answers_are_scored_whoever_hangs_or_crashes_among_them(job: Job) 
     assert [s.total for _, s in sorted(scores.items()) if isinstance(s, Value)] == [0.5, 0, 0, 1]
 
 
+@pytest.fixture
+def scoring_server() -> Iterator[str]:
+    command = [sys.executable, "-S", "-m", "ebbtide.testing.scoring_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        process.kill()
+
+
+async def test_workers_and_servers_judge_the_same_answer(job: Job, scoring_server: str) -> None:
+    asked = {"type": "http", "name": "h", "uri": scoring_server, "weight": 10.0}
+    process = await job.scorer(asked, OBEDIENT, reach="127.0.0.0/8")
+    await job.ask("0.5")
+    [ready] = (await job.verdicts(1)).values()
+    process.terminate()
+    await said(process)
+    assert ready.score == Value(5.5, (Part("h", 0.5, 5.0), Part("f", 0.5, 0.5)))
+
+
 async def test_a_scorer_killed_at_work_leaves_its_request_to_the_next(job: Job) -> None:
     first = await job.scorer()
     await job.ask("hang")
@@ -181,7 +202,7 @@ async def test_a_beat_tells_what_a_scorer_does(job: Job) -> None:
 
 async def test_a_function_that_is_not_there_ends_with_one_clear_line(job: Job) -> None:
     missing = {"type": "function", "name": "f", "entry_point": "nowhere:f"}
-    process = await job.scorer(component=missing)
+    process = await job.scorer(missing)
     text = await said(process)
     assert process.returncode == 2
     assert "cannot load nowhere:f: ModuleNotFoundError" in text

@@ -21,7 +21,7 @@ from ebbtide.api import Event, LogLine
 from ebbtide.cli import ending, files, local
 from ebbtide.cli.commands import app
 from ebbtide.cli.ending import guarded
-from ebbtide.cli.results import Wanted, log_line
+from ebbtide.cli.results import Wanted, log_line, show_logs
 from ebbtide.cli.show import duration, money
 from ebbtide.cli.watch import Watched, panel, sparkline, step_line
 from ebbtide.endpoint import Up, read_up, state_dir, write_up
@@ -60,6 +60,7 @@ def test_wrong_usage_is_code_2(args: list[str]) -> None:
     [
         (Refused("no: do this"), 2, "ebbtide: no: do this"),
         (Permanent("broken"), 1, "ebbtide: broken"),
+        (OSError(28, "No space left on device"), 1, "ebbtide: [Errno 28] No space left on device"),
         (KeyError("x"), 1, "this is a bug in ebbtide"),
         (KeyboardInterrupt(), 130, ""),
         (typer.Exit(7), 7, ""),
@@ -112,6 +113,9 @@ def test_the_clients_own_file_comes_last(tmp_path: Path) -> None:
     own.parent.mkdir(parents=True)
     own.write_text('{"url": "http://far", "token": "t"}')
     assert locate({}, tmp_path).url == "http://far"
+    own.write_text("{")
+    with pytest.raises(Refused, match=r"client\.json cannot be read"):
+        locate({}, tmp_path)
 
 
 def test_without_any_the_way_out_is_named(tmp_path: Path) -> None:
@@ -258,7 +262,7 @@ REPORT = {
 def watched() -> Watched:
     status = {
         "progress": {"step": 5, "totalSteps": 10, "phase": "decode"},
-        "roles": [{"name": "decode", "desired": 3, "ready": 2, "pending": 1}],
+        "roles": [{"name": "reward", "desired": 3, "ready": 2, "pending": 1}],
         "cost": {"accrued": 0.25, "currency": "EUR"},
     }
     job = Watched("demo").take(event("step", **REPORT))
@@ -270,7 +274,15 @@ def test_the_live_table_shows_what_matters() -> None:
     with console.file:
         console.print(panel(watched(), 12.0))
         text = console.export_text()
-    for words in ("demo", "Running", "5/10", "0.500", "0.400", "2 of 3 ready, 1 pending"):
+    for words in (
+        "demo",
+        "Running",
+        "5/10",
+        "0.500",
+        "0.400",
+        "reward pods",
+        "2 of 3 ready, 1 pending",
+    ):
         assert words in text, words
     for words in ("150 tokens/s", "decode 1.50 s", "0.2500 EUR"):
         assert words in text, words
@@ -345,6 +357,12 @@ def test_log_lines_are_chosen_by_text_and_level(text: str, wanted: Wanted, holds
 def test_a_level_that_is_none_is_refused() -> None:
     with pytest.raises(Refused, match="--level"):
         Wanted(level="loud")
+
+
+def test_a_role_that_is_none_is_refused() -> None:
+    more: dict[str, Any] = {"pod": None, "tail": 1, "follow": False, "as_json": False}
+    with pytest.raises(Refused, match="--role must be one of planner, decode"):
+        show_logs("demo", role="rewards", wanted=Wanted(), **more)
 
 
 def test_a_supervised_step_shows_its_loss_and_what_it_learnt() -> None:

@@ -99,6 +99,19 @@ async def test_supervised_rows_carry_their_completion(job: Any, blobs: Blobs) ->
     assert index.too_long == ("rows.jsonl:2",)
 
 
+async def test_pairs_carry_both_answers_and_fit_with_both(job: Any, blobs: Blobs) -> None:
+    rows = [
+        {"prompt": "a", "chosen": "b", "rejected": "ab"},
+        {"prompt": "a", "chosen": "b", "rejected": "bbbb"},
+    ]
+    spec = job(*rows, algorithm__type="dpo", training__maxResponseTokens=3)
+    index = await index_of(await prepared(spec, blobs), blobs)
+    [row] = await rows_of(index, blobs)
+    answers = [unpack_ints(row.completion).tolist(), unpack_ints(row.rejected).tolist()]
+    assert (answers, row.reference) == ([[8, 1], [7, 8, 1]], b"{}")
+    assert index.too_long == ("rows.jsonl:2",)
+
+
 async def test_answers_end_at_eos_and_at_the_stop_tokens_of_the_job(job: Any, blobs: Blobs) -> None:
     spec = job({"prompt": "a"}, model__stopTokens=["</answer>"])
     index = await index_of(await prepared(spec, blobs), blobs)

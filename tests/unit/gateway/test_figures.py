@@ -19,11 +19,13 @@ from ebbtide.reports import (
     StepReport,
     TokenCounts,
 )
+from ebbtide.slices import SliceReport
 from ebbtide.usage import Usage
 from ebbtide.wire import Spent
 from tests.worlds.gateway import World, condition
 
 UID = "uid-1"
+STATS = {"kl": 0.25, "clip_fraction_low": 0.125, "ratio_p99": 1.5, "value_loss": 2.0}
 Series = dict[tuple[str, str], float]
 
 
@@ -44,9 +46,15 @@ def a_report(step: int, *, attempt: int = 1, tokens: int = 40, mean: float = 0.5
         tokens=TokenCounts(response=tokens, truncated=2, longest=9),
         rewards=RewardStats(mean=mean, std=0.1, minimum=0, maximum=1, components={"task": mean}),
         evaluation=EvalStats(mean=mean / 2, pass_at_k=mean, k=1, prompts=4, samples=4),
-        learner=LearnerReport(tokens=tokens, stats={"kl": 0.25, "clip_fraction_low": 0.125}),
+        learner=LearnerReport(tokens=tokens, stats=STATS),
         decision=DecisionReport(
             rule="kept", reason="", actors=3, scaling="static", prediction="blend"
+        ),
+        slices=(
+            SliceReport(
+                by="task", value="sums", samples=4, valued=4, tokens=9, truncated=1, reward=mean
+            ),
+            SliceReport(by="length", value="1-64", samples=2, valued=0, tokens=9, truncated=0),
         ),
         migration=MigrationReport(rule="tau", ordered=3, moved=2, with_kv=2, failed=1),
     )
@@ -102,8 +110,18 @@ async def test_values_are_those_of_the_last_step_under_trls_names() -> None:
     assert found["ebbtide_train_reward", ""] == 0.75
     assert found["ebbtide_train_kl", ""] == 0.25
     assert found["ebbtide_train_clip_ratio_low_mean", ""] == 0.125
+    assert found["ebbtide_train_ratio", "0.99"] == 1.5
+    assert found["ebbtide_train_value_loss", ""] == 2.0
     assert found["ebbtide_train_completions_clipped_ratio", ""] == pytest.approx(2 / 7)
     assert found["ebbtide_job_reward_gain", ""] == pytest.approx(0.125)  # held-out: 0.25 to 0.375
+
+
+async def test_slices_are_those_of_the_last_step_and_without_a_reward_show_none() -> None:
+    found = await figures(await a_world(a_report(0), a_report(1, mean=0.75)))
+    assert found["ebbtide_slice_reward", "task/sums"] == 0.75
+    assert found["ebbtide_slice_truncated_ratio", "task/sums"] == 0.25
+    assert found["ebbtide_slice_samples", "length/1-64"] == 2
+    assert ("ebbtide_slice_reward", "length/1-64") not in found
 
 
 async def test_a_step_that_a_restart_undid_counts_once_it_is_done_again() -> None:

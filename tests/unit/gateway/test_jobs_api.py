@@ -5,9 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from ebbtide.ports import Resource
 from services.gateway.core.submit import KEY_LABEL
 from tests.worlds.gateway import World, a_job, condition, key
 
@@ -60,7 +62,19 @@ async def test_a_name_of_another_submission_is_taken() -> None:
         await api.post("/v1/jobs", json=a_job(), headers=key("one"))
         answer = await api.post("/v1/jobs", json=a_job(), headers=key("two"))
     assert answer.status_code == 409
-    assert "taken" in answer.json()["detail"]
+    assert "taken by another job: choose another metadata.name" in answer.json()["detail"]
+
+
+async def test_a_name_whose_job_is_on_its_way_out_is_free_soon() -> None:
+    world = World()
+    document = a_job() | {"metadata": {"name": "demo", "finalizers": ["rlhf.ebbtide.dev/pods"]}}
+    await world.cluster.create(msgspec.convert(document, Resource))
+    await world.cluster.delete("RLHFJob", "default", "demo")
+    async with world.client() as api:
+        answer = await api.post("/v1/jobs", json=a_job(), headers=key("two"))
+    assert answer.status_code == 409
+    assert "is on its way out" in answer.json()["detail"]
+    assert answer.headers["Retry-After"] == "2"
 
 
 async def test_a_job_without_a_name_gets_one_from_its_key() -> None:

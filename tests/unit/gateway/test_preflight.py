@@ -197,6 +197,20 @@ def test_imitation_needs_completions(tmp_path: Path) -> None:
     assert "no field 'completion'" in faults(document)["/spec/dataset/train"]
 
 
+def test_preferences_need_both_answers(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "x", "chosen": "y"}\n')
+    document = a_job(**files(tmp_path, "jsonl", f"{tmp_path}/rows.jsonl"))
+    document["spec"]["algorithm"] = {"type": "dpo"}
+    assert "no field 'rejected'" in faults(document)["/spec/dataset/train"]
+
+
+def test_a_reward_model_is_a_folder_with_a_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    part = {"type": "model", "name": "m", "uri": str(tmp_path)}
+    found = faults(a_job(reward={"components": [part]}))
+    assert "has no tokenizer.json" in found["/spec/reward/components/0/uri"]
+
+
 @pytest.mark.parametrize(("kind", "words"), [("parquet", "not a Parquet"), ("hf", "save_to_disk")])
 def test_a_file_of_another_kind(tmp_path: Path, kind: str, words: str) -> None:
     (tmp_path / "rows").write_text("text")
@@ -229,6 +243,28 @@ def test_a_reward_that_cannot_work(component: Any, field: str, words: str) -> No
     assert words in found[f"/spec/reward/components/0/{field}"]
 
 
+@pytest.mark.parametrize(
+    ("row", "noted"),
+    [({"prompt": "p", "anser": 1}, True), ({"prompt": "p", "answer": 1}, False)],
+)
+def test_rows_without_the_field_that_a_rule_compares_with_are_noted(
+    tmp_path: Path, row: dict[str, Any], *, noted: bool
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    rule = {
+        "components": [
+            {"type": "numeric", "name": "r"},
+            {"type": "regex", "name": "s", "pattern": "a"},
+        ]
+    }
+    job = a_job(**files(tmp_path, "jsonl", str(tmp_path / "rows.jsonl")), reward=rule)
+    fields = [
+        fault for fault in look(check(job), paths=True).warnings if "no field" in fault.detail
+    ]
+    pointers = [fault.pointer for fault in fields]
+    assert pointers == (["/spec/reward/components/0/answerField"] if noted else [])
+
+
 def test_looking_for_a_function_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +279,8 @@ def test_looking_for_a_function_runs_nothing(
     for name in ("score", "other", "x"):
         assert unresolved(f"mine_x.rewards:{name}") == ""
     assert unresolved("mine_x.rewards:nope") == "the module mine_x.rewards defines no nope"
-    assert unresolved("mine_x.nope:score") == "there is no module mine_x.nope here"
+    assert "no module mine_x.nope" in unresolved("mine_x.nope:score")
+    assert "PYTHONPATH" in unresolved("mine_x.nope:score")
     assert not any(name.startswith("mine_x") for name in sys.modules)
 
 

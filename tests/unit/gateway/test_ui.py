@@ -42,7 +42,7 @@ class Outline(HTMLParser):
             assert self.open.pop() == tag
 
 
-async def page(world: World, path: str, **query: str) -> httpx.Response:
+async def page(world: World, path: str, **query: str | list[str]) -> httpx.Response:
     async with world.client(token="") as browser:
         browser.cookies.set("ebbtide", TOKEN)
         return await browser.get(path, params=query)
@@ -53,8 +53,8 @@ async def a_job(world: World, name: str = "demo", *, ended: bool = False) -> Res
     return await world.put_job(name, conditions=[condition(kind)])
 
 
-async def a_run() -> World:
-    world = World()
+async def a_run(world: World | None = None) -> World:
+    world = world or World()
     await a_job(world)
     await put(world, a_report(0), a_report(1, mean=0.75))
     await put_tokenizer(world)
@@ -116,10 +116,22 @@ async def test_a_job_shows_curves_cost_samples_and_events() -> None:
     outline.feed(text)
     assert outline.open == []
     assert outline.headings.count("h1") == 1
-    assert {"Samples", "Events", "Reward: the numbers"} <= set(outline.regions)
+    regions = {"Samples", "Samples that are alike", "Events", "Reward: the numbers"}
+    assert regions <= set(outline.regions)
     assert "hello world" in text
     assert "0.750" in text
     assert text.count("<svg") >= 2
+
+
+async def test_samples_are_told_apart_by_what_is_ticked_and_stay_so() -> None:
+    text = (await page(await a_run(), "/ui/jobs/demo", by=["policy", "length"])).text
+    assert (
+        '<th scope="col" class="text">policy</th><th scope="col" class="text">length</th>' in text
+    )
+    assert '<td class="text">v0 d0</td><td class="text">1-64</td><td>1</td><td>1.000</td>' in text
+    assert 'value="length" checked' in text
+    assert 'value="task">' in text
+    assert 'href="?live=0&amp;by=policy&amp;by=length"' in text
 
 
 async def test_a_page_loads_itself_again_while_the_job_runs_unless_it_is_told_not_to() -> None:

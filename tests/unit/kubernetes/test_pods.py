@@ -56,6 +56,24 @@ def test_a_running_pod_is_ready_and_knows_its_node() -> None:
     assert pod.spec.env == {}
 
 
+def test_a_pod_that_is_about_to_be_taken_away_says_why() -> None:
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    container = {"name": "main", "state": {"running": {"startedAt": START}}}
+    status = {"phase": "Running", "containerStatuses": [container], "conditions": [target]}
+    assert a_pod(status).status.disrupted == "PreemptionByScheduler"
+    assert running().status.disrupted == ""
+
+
+def test_a_node_is_its_name_and_the_taints_that_keep_pods_away() -> None:
+    taints = [{"key": "spot", "effect": "NoSchedule"}, {"key": "x", "effect": "PreferNoSchedule"}]
+    whole = {"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": {"taints": taints}}
+    forms = Forms(kinds=KINDS, render=None)
+    node = forms.read("Node", msgspec.json.encode({**whole, "status": {"images": [{}]}}))
+    assert (node.metadata.name, node.metadata.labels) == ("n", {})
+    assert node.spec == {"taints": ["spot"]}
+    assert KINDS["Node"].path("default") == "/api/v1/nodes"
+
+
 def test_an_exit_code_is_the_processes_own() -> None:
     pod = over(1)
     assert (pod.status.exit_code, pod.status.signal, pod.status.reason) == (1, None, "")

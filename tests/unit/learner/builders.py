@@ -189,6 +189,7 @@ def _row(rng: np.random.Generator, i: int) -> PromptRow:
         task="t",
         source="s",
         completion=pack_ints([(first + k) % VOCABULARY for k in range(1, 8)]),
+        rejected=pack_ints([(first - k) % VOCABULARY for k in range(1, 6)]),
     )
 
 

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from ebbtide import paths
 from ebbtide.spec import ScheduleSpec
-from services.learner.core.metrics import SUMS, update_stats
+from services.learner.core.metrics import BINS, BINS_A_SIDE, SUMS, ratio_quantiles, update_stats
+from services.learner.core.repetition import repeated
 from services.learner.core.retention import policy_folder, prunable
+from services.learner.core.samples import Sample, pad
 from services.learner.core.schedules import Schedule
 from services.learner.core.slices import my_batches, updates_of
 from tests.unit.learner.gangs import samples
@@ -67,6 +69,36 @@ def test_correlation_is_pearsons_and_ess_is_kishs() -> None:
     assert stats["mismatch_correlation"] == pytest.approx(np.corrcoef(engine, ours)[0, 1])
     assert stats["mismatch_ess"] == pytest.approx(weight.sum() ** 2 / (500 * (weight**2).sum()))
     assert stats["mismatch_kl"] > 0
+
+
+def test_quantiles_of_ratios_are_those_of_the_tokens() -> None:
+    bins = [0.0] * BINS
+    bins[BINS_A_SIDE], bins[BINS_A_SIDE + 256], bins[BINS_A_SIDE - 256] = 90.0, 5.0, 5.0
+    found = ratio_quantiles(bins)
+    assert found == pytest.approx(
+        {"ratio_p01": math.exp(-1), "ratio_p50": 1.0, "ratio_p99": math.exp(1)}
+    )
+    assert ratio_quantiles([0.0] * BINS) == {}
+
+
+def answer(*tokens: int) -> Sample:
+    where = np.arange(1, len(tokens) + 1)
+    return Sample(np.array([0, *tokens]), where, np.zeros(len(tokens), np.float32), 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "wanted"),
+    [
+        ([(1, 2, 3, 4, 5)], (0, 2)),
+        ([(1, 1, 1, 1, 1, 1)], (2, 3)),
+        ([(1, 2, 3, 4), (1, 2, 3, 4)], (0, 2)),  # another's words are no repetition
+        ([(1, 2, 3), (7, 7, 7, 7, 7)], (1, 2)),
+    ],
+)
+def test_repeated_are_four_tokens_that_an_answer_had_before(
+    answers: list[tuple[int, ...]], wanted: tuple[int, int]
+) -> None:
+    assert repeated(pad([answer(*one) for one in answers])) == wanted
 
 
 def test_a_batch_without_tokens_has_finite_metrics() -> None:

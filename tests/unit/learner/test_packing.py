@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.rl.packing import first_fit, packed_size, partition_packed
+from ebbtide.rl.packing import WIDEST, Kin, first_fit, packed_size, partition_packed
 from services.learner.core.sharing import Rows
 from services.learner.core.slices import my_batches
 from tests.unit.learner.gangs import samples
@@ -27,11 +27,12 @@ def test_items_of_a_row_follow_each_other_without_overlap(lengths: list[int], wi
         assert spans[-1][1] <= width
 
 
-@given(LENGTHS, st.integers(1, 4), st.integers(1, 300))
+@given(LENGTHS, st.integers(1, 4), st.integers(1, 300), st.integers(0, 8))
 def test_every_item_has_one_place_and_no_micro_batch_is_too_large(
-    lengths: list[int], ranks: int, limit: int
+    lengths: list[int], ranks: int, limit: int, size: int
 ) -> None:
-    places, count = partition_packed(lengths, ranks=ranks, limit=limit)
+    kin = Kin([i // size for i in range(len(lengths))], [1] * len(lengths)) if size else None
+    places, count = partition_packed(lengths, ranks=ranks, limit=limit, kin=kin)
     found = defaultdict(list)
     for length, place in zip(lengths, places, strict=True):
         found[place].append(length)
@@ -45,6 +46,20 @@ def test_ranks_are_balanced_by_tokens() -> None:
     places, _ = partition_packed(lengths, ranks=2, limit=4000)
     loads = [sum(n for n, (r, _) in zip(lengths, places, strict=True) if r == k) for k in (0, 1)]
     assert abs(loads[0] - loads[1]) <= 10
+
+
+def test_siblings_are_kept_together_and_ranks_stay_balanced() -> None:
+    lengths, groups = [100 + i for i in range(64)], [i % 8 for i in range(64)]
+    places, _ = partition_packed(lengths, ranks=2, limit=2000, kin=Kin(groups, [80] * 64))
+    homes = [{p for p, g in zip(places, groups, strict=True) if g == k} for k in range(8)]
+    assert all(len(home) <= 2 for home in homes)
+    loads = [sum(n for n, (r, _) in zip(lengths, places, strict=True) if r == k) for k in (0, 1)]
+    assert abs(loads[0] - loads[1]) <= max(lengths)
+
+
+def test_what_is_too_wide_for_a_packed_row_counts_with_its_padding() -> None:
+    assert packed_size([WIDEST + 1, 1, 1]) == 3 * (WIDEST + 1)
+    assert packed_size([WIDEST, 1, 1]) == 2 * WIDEST
 
 
 def test_packing_needs_fewer_micro_batches_of_the_same_size() -> None:

@@ -105,6 +105,24 @@ def test_the_same_batch_and_state_give_bit_identical_parameters(gang: Gang, mode
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
+def figures(gang: Gang, model: str, limit: int) -> dict[str, float]:
+    passes = {"updates_per_batch": 3, "learning_rate": 0.05}
+    parts = Parts(gang, Path(model), training=passes)
+    return parts.learner.learn(lay(samples(23), rank=gang.rank, ranks=gang.size, limit=limit))
+
+
+def test_the_figures_of_an_update_are_over_the_tokens_of_all_ranks(
+    gang: Gang, model: Path, tmp_path: Path
+) -> None:
+    one = figures(gang, str(model), 64)
+    each = np.repeat([s.advantage for s in samples(23)], [len(s.chosen) for s in samples(23)])
+    assert one["advantage_std"] == pytest.approx(each.std())
+    assert one["ratio_p01"] < one["ratio_p50"] < one["ratio_p99"] <= one["ratio_max"] * 1.002
+    two = run_ranks(2, figures, tmp_path, str(model), 64)
+    names = ("advantage_std", "ratio_p01", "ratio_p99", "repeated_ngrams")
+    assert {n: two[1][n] for n in names} == pytest.approx({n: one[n] for n in names}, rel=5e-3)
+
+
 @pytest.mark.parametrize("layered", [False, True])
 def test_two_ranks_equal_one(gang: Gang, model: Path, tmp_path: Path, layered: bool) -> None:
     one = learn(gang, str(model), 64)

@@ -62,6 +62,23 @@ def test_only_tokens_that_the_policy_chose_are_selected() -> None:
     assert sample.weight == 1 / 8
 
 
+def test_no_number_at_a_tools_token_reaches_the_loss() -> None:
+    odd = msgspec.structs.replace(ROLLOUT, logprobs=pack_floats([-1.0, float("nan"), -3.0]))
+    batch = pad([sample_of(ROW, odd, POLICY, WEIGHTING)])
+    assert batch.rollout.tolist() == [-1.0, -3.0]
+    assert batch.targets.tolist() == [7, 9]
+
+
+def test_an_answer_that_holds_the_padding_token_loses_none_of_its_tokens() -> None:
+    zeros = msgspec.structs.replace(
+        ROLLOUT, tokens=pack_ints([0, 0, 0]), action_mask=pack_mask([1, 1, 1])
+    )
+    whole = sample_of(msgspec.structs.replace(ROW, n_tokens=3), zeros, POLICY, WEIGHTING)
+    batch = pad([whole, *drawn([(5, 4)])])
+    assert batch.targets[:3].tolist() == [0, 0, 0]
+    assert batch.where[:3].tolist() == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [

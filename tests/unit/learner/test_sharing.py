@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbtide.rl.packing import WIDEST
 from services.learner.core.samples import MicroBatch, Sample, pad
 from services.learner.core.sharing import PADDING, ROW_EACH, Rows, rows_of, tree
 from services.learner.engine.gang import Gang
@@ -134,6 +135,27 @@ def test_rows_are_filled_with_what_fits() -> None:
     assert batch.tokens.shape == (2, 20)
     assert batch.positions is not None
     assert batch.positions[1].tolist() == [*range(9), *range(8), *range(2), 0]
+
+
+@given(GROUPS, st.sampled_from([1, 8, WIDE]), st.booleans())
+def test_sharing_never_computes_more_positions_than_without(
+    sizes: list[tuple[int, list[int]]], hidden: int, fill: bool
+) -> None:
+    samples = [s for i, (p, answers) in enumerate(sizes) for s in group(p, answers, seed=i)]
+    shared, without = (Rows(hidden=hidden, share=share, fill=fill) for share in (True, False))
+    assert shared.of(samples).computed <= without.of(samples).computed
+
+
+def test_a_row_that_grew_by_a_sibling_makes_no_padding_of_the_others() -> None:
+    samples = [*group(4, [50, 50]), *(s for i in range(9) for s in group(4, [50], seed=i + 1))]
+    assert SHARED.of(samples).branch is None
+    saving = [*group(40, [10, 10, 10]), *group(40, [10, 10, 10], seed=1)]
+    assert SHARED.of(saving).computed < pad(saving).computed / 2
+
+
+def test_one_row_too_wide_for_a_mask_leaves_all_rows_apart() -> None:
+    samples = [*group(40, [5, 5]), *group(1, [WIDEST], seed=1)]
+    assert BOTH.of(samples).branch is None
 
 
 def test_samples_that_fill_their_rows_are_padded_plainly() -> None:

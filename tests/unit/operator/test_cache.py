@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from ebbtide import labels
 from ebbtide.errors import Conflict, Temporary
-from ebbtide.ports import Change, Resource
+from ebbtide.ports import Change, Meta, Resource
 from ebbtide.testing.cluster import FakeCluster
 from ebbtide.testing.jobs import a_job
 from ebbtide_operator.cache import Cache
@@ -17,6 +18,30 @@ from tests.unit.operator.stage import JOB, QUIET
 
 def a_cache(cluster: FakeCluster, told: list[tuple[str, str]]) -> Cache:
     return Cache(cluster=cluster, namespace=None, log=QUIET, changed=told.append)
+
+
+def a_node(*taints: str) -> Resource:
+    return Resource("v1", "Node", Meta(name="n"), spec={"taints": list(taints)})
+
+
+async def test_a_tainted_node_is_told_to_the_jobs_that_have_pods_there() -> None:
+    cluster, told = FakeCluster(), list[tuple[str, str]]()
+    cache = Cache(
+        cluster=cluster, namespace=None, log=QUIET, changed=told.append, taints=("spot", "other")
+    )
+    meta = Meta(name="pod", labels={labels.JOB: "job"})
+    await cluster.create(Resource("v1", "Pod", meta, spec={"nodeName": "n", "command": ["x"]}))
+    await cluster.create(a_node("elsewhere"))
+    follow = asyncio.create_task(cache.follow())
+    await asyncio.sleep(0.01)
+    told.clear()
+    place = ("Node", "default", "n")
+    for taints, seen in ((["spot"], {"n": "spot"}), ([], {})):
+        await cluster.patch(*place, {"spec": {"taints": taints}})
+        await asyncio.sleep(0.01)
+        assert cache.observe(("default", "job")).interrupted == seen
+    assert told == [("default", "job")] * 2
+    follow.cancel()
 
 
 @pytest.mark.parametrize("seen", [True, False])

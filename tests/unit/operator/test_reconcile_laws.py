@@ -1,5 +1,7 @@
 """Laws that hold for any order of users, faults and crashes of the operator itself."""
 
+from typing import Any
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,11 +20,14 @@ ENDS = st.sampled_from([(0, None), (1, None), (2, None), (5, None), (None, 9), (
 class Operating(RuleBasedStateMachine):
     """Users, pods, the kubelet and a mortal operator, in any order."""
 
-    @initialize(on_suspend=st.booleans(), backoff=st.integers(0, 3))
-    def start(self, on_suspend: bool, backoff: int) -> None:
-        job = a_job(checkpoint={"onSuspend": on_suspend}, backoffLimit=backoff)
+    @initialize(
+        on_suspend=st.booleans(), backoff=st.integers(0, 3), ttl=st.sampled_from([None, 0.0, 50.0])
+    )
+    def start(self, on_suspend: bool, backoff: int, ttl: float | None) -> None:
+        changes: dict[str, Any] = {"backoffLimit": backoff, "ttlSecondsAfterFinished": ttl}
+        job = a_job(checkpoint={"onSuspend": on_suspend}, **changes)
         self.world = World(job, site=Site(restart_limit=5))
-        self.ended = ""
+        self.ended, self.attempt = "", 0
         self.made_at_end = 0
 
     # --- what may happen ---
@@ -74,6 +79,16 @@ class Operating(RuleBasedStateMachine):
         self.world.patch(POOL, {"spec": {"replicas": replicas, "release": names}})
 
     @precondition(lambda self: self.world.job is not None)
+    @rule(word=st.sampled_from(["a", "b"]))
+    def restart(self, word: str) -> None:
+        self.world.patch(JOB, {"spec": {"restart": {"id": word}}})
+
+    @rule(role=st.sampled_from(ROLES), pick=st.integers(0, 9))
+    def interrupt(self, role: str, pick: int) -> None:
+        if alive := self.world.alive(role):
+            self.world.say(alive[pick % len(alive)], disrupted="PreemptionByScheduler")
+
+    @precondition(lambda self: self.world.job is not None)
     @rule(step=st.integers(0, 9))
     def progress(self, step: int) -> None:
         self.world.progress(step=step)
@@ -119,6 +134,12 @@ class Operating(RuleBasedStateMachine):
         assert len(self.world.alive("planner")) <= 1
 
     @invariant()
+    def the_attempt_never_falls(self) -> None:
+        if self.world.job is not None:
+            assert self.world.own.attempt >= self.attempt
+            self.attempt = self.world.own.attempt
+
+    @invariant()
     def every_pod_has_an_owner(self) -> None:
         if self.world.job is None:
             assert all(pod.leaving for pod in self.world.pods())
@@ -129,6 +150,8 @@ class Operating(RuleBasedStateMachine):
             return
         world = self.world
         world.rest(limit=100, seconds=20.0)
+        world.now += 60.0  # a job that has ended may still expire
+        world.rest(limit=100, seconds=20.0)
         assert world.plan().idle
         if world.job is None:
             assert world.table.objects == {}
@@ -137,6 +160,8 @@ class Operating(RuleBasedStateMachine):
         else:
             assert len(world.alive("learner")) == 2
             assert len(world.alive("planner")) == 1
+            asked = world.job.spec.get("restart", {}).get("id", "")
+            assert world.own.restart_id == asked
             pool = world.table.load(POOL)
             assert pool is not None
             assert len(world.alive("decode")) == pool.spec["replicas"]

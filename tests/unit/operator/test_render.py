@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from pydantic.alias_generators import to_camel
 
 from ebbtide.ports import Resource
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.spec.observed import DecodePoolStatus, JobStatus
+from ebbtide.spec.runtime import ClusterRLHFRuntimeSpec, NodePoolSpec
 from ebbtide.testing.jobs import a_job, a_spec
 from ebbtide_operator.core import pods, queueing
 from ebbtide_operator.core.companions import access, meeting
@@ -62,6 +64,54 @@ def test_a_pool_is_what_the_scheduler_gets() -> None:
     assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     assert spec["runtimeClassName"] == "nvidia"
     assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_a_job_adds_to_its_pods_and_replaces_nothing() -> None:
+    main = {
+        "name": "main",
+        "env": [{"name": "X", "value": "1"}],
+        "resources": {"limits": {"a": "2"}},
+    }
+    added = {
+        "nodeSelector": {"pool": "mine", "zone": "b"},
+        "tolerations": [{"key": "mine"}],
+        "runtimeClassName": "mine",
+        "containers": [main],
+    }
+    spec = decode(decode={"pool": "gpu", "podTemplate": {"spec": added}})
+    assert spec["nodeSelector"] == {"pool": "gpu", "zone": "b"}
+    assert [one["key"] for one in spec["tolerations"]] == ["nvidia.com/gpu", "mine"]
+    assert spec["runtimeClassName"] == "nvidia"
+    assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1", "a": "2"}
+    assert env(spec)["X"]["value"] == "1"
+
+
+def test_a_label_of_ours_is_not_the_templates_to_set() -> None:
+    job = cast(decode={"podTemplate": {"metadata": {"labels": {"team": "a"}}}})
+    labelled = pods.decode_pod(job, pods.pool_object(job), 1, 0).metadata.labels
+    assert (labelled["team"], labelled["rlhf.ebbtide.dev/role"]) == ("a", "decode")
+
+
+def test_a_runtime_overrides_the_site_by_name() -> None:
+    job = cast(decode={"pool": "gpu"})
+    theirs = {"image": "theirs", "pools": {"other": {}}, "priorityClasses": {"decode": "low"}}
+    runtime = msgspec.structs.replace(job, runtime=theirs)
+    spec = rendered(pods.decode_pod(runtime, pods.pool_object(job), 1, 0))
+    assert (spec["containers"][0]["image"], spec["priorityClassName"]) == ("theirs", "low")
+    assert spec["nodeSelector"] == {"pool": "gpu"}
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_every_field_of_a_runtime_is_one_of_the_site() -> None:
+    site = {field.encode_name for field in msgspec.structs.fields(KubeSite)}
+    pool = {field.encode_name for field in msgspec.structs.fields(NodePool)}
+    assert {to_camel(name) for name in ClusterRLHFRuntimeSpec.model_fields} <= site
+    assert {to_camel(name) for name in NodePoolSpec.model_fields} == pool
+
+
+def test_on_one_machine_a_template_adds_nothing() -> None:
+    job = cast(None, decode={"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}})
+    assert "template" not in pods.decode_pod(job, pods.pool_object(job), 1, 0).spec
 
 
 def test_an_unlisted_pool_asks_for_nothing() -> None:

@@ -31,6 +31,8 @@ class World:
         self.now = EPOCH
         self.site = site or Site()
         self.events: list[Note] = []
+        self.runtime: Resource | None = None
+        self.interrupted: dict[str, str] = {}
         self.held: dict[str, float | None] = {}
         self.made: list[str] = []
         self._uids = 0
@@ -79,7 +81,8 @@ class World:
     # --- the operator ---------------------------------------------------------------------------
 
     def plan(self) -> Plan:
-        seen = Observed(self.job, self.table.load(POOL), tuple(self.pods()))
+        pods = tuple(self.pods())
+        seen = Observed(self.job, self.table.load(POOL), pods, self.interrupted, self.runtime)
         return reconcile(seen, self.now, site=self.site)
 
     def apply(self, plan: Plan, *, writes: int = 1_000_000) -> bool:
@@ -110,7 +113,7 @@ class World:
         for resource in plan.creates:
             yield lambda r=resource: self._make(r)
         for deletion in plan.deletes:
-            yield lambda d=deletion: self.delete(key_of(d.pod), d.grace)
+            yield lambda d=deletion: self.delete(key_of(d.target), d.grace)
 
     def _make(self, resource: Resource) -> None:
         self.create(resource)
@@ -181,6 +184,10 @@ class World:
     def progress(self, **fields: Any) -> None:
         """What the planner reports."""
         self.patch_status(JOB, {"progress": {"lastProgressTime": self.stamp, **fields}})
+
+    def say(self, name: str, **status: Any) -> None:
+        """What a kubelet tells of a pod."""
+        self.patch_status(Key("Pod", "default", name), status)
 
     def kill(self, role: str, *, code: int | None = None, signal: int | None = None) -> str:
         """End the first living pod of the role; returns its name."""

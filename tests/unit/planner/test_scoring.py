@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from ebbtide.wire import Error, Invalid, RewardBeat, Value
 from services.planner.core.scoring import ScoringDesk, verdict
 
@@ -90,9 +92,9 @@ def test_an_open_breaker_is_left_alone() -> None:
     assert desk.again(3.5) == []
 
 
-def test_a_value_that_is_no_number_is_invalid() -> None:
-    assert isinstance(verdict(Value(math.nan, ())), Invalid)
-    assert isinstance(verdict(Value(math.inf, ())), Invalid)
+@pytest.mark.parametrize("total", [math.nan, math.inf, 1e308, -1e308])
+def test_a_value_that_is_no_number_to_reckon_with_is_invalid(total: float) -> None:
+    assert isinstance(verdict(Value(total, ())), Invalid)
 
 
 def test_other_verdicts_stand() -> None:

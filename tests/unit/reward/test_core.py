@@ -73,9 +73,11 @@ def test_the_parts_add_up_to_the_total(found: list[tuple[Outcome, float]]) -> No
         assert math.isclose(score.total, sum(p.weighted for p in score.parts), abs_tol=1e-3)
 
 
-def test_a_sum_beyond_all_numbers_is_invalid() -> None:
-    score = core.score(components(1000.0), judged(Worth(1e308)))
-    assert score == Invalid("the weighted sum is not a finite number")
+@pytest.mark.parametrize(("weight", "worth"), [(1000.0, 1e10), (1000.0, 1e308), (0.0, -1e308)])
+def test_a_score_too_large_to_be_summed_up_is_invalid(weight: float, worth: float) -> None:
+    score = core.score(components(weight), judged(Worth(worth)))
+    assert isinstance(score, Invalid)
+    assert "is beyond 1e+12" in score.why
 
 
 @pytest.mark.parametrize(

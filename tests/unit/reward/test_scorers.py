@@ -27,6 +27,7 @@ def score(response: str, entry_point: str = OBEDIENT) -> Outcome:
         ("memory", Worth(0.0, fault="memory")),
         ("raise", Unusable("ZeroDivisionError: division by zero")),
         ("exit", Unusable("SystemExit: 3")),
+        ("interrupt", Unusable("KeyboardInterrupt")),
         ("nan", Unusable("the score is nan, not a finite number")),
         ("inf", Unusable("the score is inf, not a finite number")),
         ("text", Unusable(f"{OBEDIENT} returned str, no number")),

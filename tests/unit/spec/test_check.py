@@ -62,6 +62,23 @@ def test_an_unknown_field_comes_with_the_one_that_was_meant(wrong: str, meant: s
     ]
 
 
+@pytest.mark.parametrize(
+    ("part", "pointer", "words"),
+    [
+        ({"metadata": {"name": "My_Job"}}, "/metadata/name", "lower-case letters, digits and -"),
+        ({"model": {"uri": "/my models/a"}}, "/spec/model/uri", "must have no spaces"),
+        ({"algorithm": {"type": "grop"}}, "/spec/algorithm", "type must be one of 'grpo', 'dapo'"),
+    ],
+)
+def test_what_a_text_must_be_is_said_in_words(
+    part: dict[str, Any], pointer: str, words: str
+) -> None:
+    job = a_job(**part) if "metadata" not in part else a_job() | part
+    (fault,) = faults_of(job)
+    assert fault.pointer == pointer
+    assert words in fault.detail
+
+
 def test_a_supervised_job_with_held_out_rows_is_refused() -> None:
     source = {"type": "jsonl", "uri": "/d/rows.jsonl"}
     job = a_job(algorithm={"type": "sft"}, dataset={"train": source, "eval": source})
@@ -87,7 +104,7 @@ def test_a_missing_field_inside_a_union_is_named() -> None:
 
 
 def test_an_unknown_branch_names_the_union() -> None:
-    assert pointers_of(a_job(algorithm={"type": "dpo"})) == ["/spec/algorithm"]
+    assert pointers_of(a_job(algorithm={"type": "no-such"})) == ["/spec/algorithm"]
 
 
 def test_a_rule_across_fields_says_the_fix() -> None:

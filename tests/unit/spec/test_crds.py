@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from ebbtide.generate.crds import decode_pool_crd, job_crd, structural
+from ebbtide.generate.crds import decode_pool_crd, job_crd, runtime_crd, structural
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.spec.check import check, dump
 from tests.worlds.gateway import a_job
@@ -78,7 +78,7 @@ def test_every_field_of_a_dumped_job_is_in_the_schema() -> None:
 
 
 def test_the_definitions_are_named_as_kubernetes_wants() -> None:
-    for text in (job_crd(), decode_pool_crd()):
+    for text in (job_crd(), runtime_crd(), decode_pool_crd()):
         found = yaml.safe_load(text)
         plural, group = found["spec"]["names"]["plural"], found["spec"]["group"]
         assert found["metadata"]["name"] == f"{plural}.{group}"

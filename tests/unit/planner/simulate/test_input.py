@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 
 from ebbtide.errors import Refused
 from services.planner.simulate.__main__ import main, read_inputs
 from services.planner.simulate.answers import Order, Row, make_trace
+from services.planner.simulate.bar import told
+from services.planner.simulate.many import run_all
 from services.planner.simulate.reading import read_rows
+from services.planner.simulate.results import Inputs
 from services.planner.simulate.scenario import Lengths, WrongScenario, read_scenario
+from tests.unit.planner.planning.samples import profile_file
 from tests.unit.planner.simulate import small
 
 SCENARIOS = sorted((Path(__file__).parents[4] / "deploy/scenarios").glob("*.yaml"))
@@ -98,6 +105,23 @@ def test_a_missing_file_and_a_gap_in_a_profile_are_refused(
     assert "/profile" in said
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"batches": (1, 4, 8, 64, 128, 256)}, "/seconds"),
+        ({"contexts": (0, 262_144, 16_384)}, "/contexts"),
+        ({"seconds": ((0.1,) * 3, *[(0.01,) * 3] * 6)}, "/seconds/1/0"),
+        ({"kv_tokens": 0}, "/kv_tokens"),
+    ],
+)
+def test_a_profile_with_gaps_or_falling_times_is_refused_by_field(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], field: str
+) -> None:
+    (tmp_path / "p.json").write_bytes(msgspec.json.encode(profile_file(**changes)))
+    assert main([str(_file(tmp_path, profile="p.json"))]) == 2
+    assert f"/profile: {field}" in capsys.readouterr().err
+
+
 def test_a_short_file_is_used_over_again() -> None:
     work = small.scenario().work
     rows = [Row(10, 100), Row(20, 200)]
@@ -124,6 +148,22 @@ def test_the_command_writes_a_page_and_figures(
     titles = ("Step time", "Cost", "Time against cost", "Savings by cause", "Actors under ours")
     assert [title for title in titles if f"<h2>{title}</h2>" not in page] == []
     assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_terminal_sees_how_far_it_is_and_a_pipe_nothing() -> None:
+    for terminal, seen in ((True, "3/4"), (False, "")):
+        said = io.StringIO()
+        with told(4, Console(file=said, force_terminal=terminal, width=80)) as tell:
+            tell(3, "savings by cause")
+        assert seen in said.getvalue()
+        assert bool(said.getvalue()) == terminal
+
+
+def test_each_seed_is_told_when_it_has_ended() -> None:
+    counts: list[int] = []
+    inputs = Inputs(small.scenario(policies=["static"]))
+    run_all(inputs, seeds=2, workers=1, ended=counts.append)
+    assert counts == [1, 2]
 
 
 def _file(folder: Path, **changes: Any) -> Path:

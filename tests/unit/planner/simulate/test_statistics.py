@@ -25,6 +25,7 @@ def test_students_quantiles_are_those_of_the_tables(freedom: int, quantile: floa
 
 def test_a_mean_has_an_interval_from_two_values_on() -> None:
     assert math.isnan(estimate([3.0]).low)
+    assert estimate([3.0]).words(1) == "3.0"
     found = estimate([1.0, 2.0, 3.0])
     assert found.mean == 2.0
     assert found.high - 2.0 == pytest.approx(2.484, rel=1e-3)

@@ -1,0 +1,59 @@
+"""What a step's report says of training samples that are alike."""
+
+from __future__ import annotations
+
+from ebbtide.wire import Accepted, Dispatch, GroupPlan, Invalid, PromptRef, Scored, StepPlan, Value
+from services.planner.core.samples import OpenStep
+from services.planner.core.slicing import MOST, slices
+from tests.unit.planner.builders import UID, a_policy, a_ref
+
+DIGESTS = (("dataset", "0123456789abcdef"),)
+
+
+def a_step(*tasks: str) -> OpenStep:
+    """Groups of two; the last one is held out."""
+    groups = tuple(
+        GroupPlan(n, "p", PromptRef(a_ref("p"), 0), 2, "train", 1.0, 8, 3, task)
+        for n, task in enumerate(tasks)
+    )
+    held_out = GroupPlan(len(tasks), "p", PromptRef(a_ref("p"), 0), 2, "eval", 1.0, 8, 3, "sums")
+    plan = StepPlan(0, a_policy(0), (*groups, held_out), 1, 0, DIGESTS)
+    return OpenStep(plan, UID)
+
+
+def ended(step: OpenStep, number: int, tokens: int, score: Value | Invalid | None) -> None:
+    key = step.key(number)
+    hand = Dispatch(1, 1, number)
+    step.accepted(number, Accepted(key, hand, a_ref("r"), a_policy(0), tokens, "stop"))
+    if score:
+        step.scored(number, Scored(key, score, "scorer-of-today"))
+
+
+def test_training_samples_are_told_apart_in_four_ways() -> None:
+    step = a_step("sums", "words")
+    ended(step, 0, 10, Value(1.0, ()))
+    ended(step, 1, 100, Invalid("raised"))
+    ended(step, 2, 10, Value(0.0, (), "format"))
+    ended(step, 4, 10, Value(1.0, ()))  # held out
+    found = {(one.by, one.value): one for one in slices(step)}
+    assert set(found) == {
+        ("task", "sums"),
+        ("task", "words"),
+        ("length", "1-64"),
+        ("length", "65-256"),
+        ("prompts", "0123456789ab"),
+        ("reward", "scorer-of-to"),
+    }
+    assert [found["task", "sums"].samples, found["task", "sums"].valued] == [2, 1]
+    assert found["length", "1-64"].reward == 0.5
+    assert found["task", "words"].faulty == 1
+
+
+def test_however_many_tasks_there_are_few_are_named() -> None:
+    step = a_step(*(f"t{n:02}" for n in range(40)))
+    for number in range(80):
+        ended(step, number, 5, Value(1.0, ()))
+    found = [one for one in slices(step) if one.by == "task"]
+    assert len(found) == MOST["task"] + 1
+    assert sum(one.samples for one in found) == 80
+    assert next(one for one in found if one.value == "other").samples == 48
