@@ -165,7 +165,7 @@ class Keeper:
             log=log,
             folder=self._host.places.folder,
             title=meta.name,
-            python=interpreter(spec.runtime, os.environ),
+            python=interpreter(spec.interpreter, os.environ),
         )
         starter = self._host.nursery if spec.warm else self._host.cold
         return await starter.start(program, ended=partial(self._ended_run, self._run))
@@ -189,7 +189,7 @@ class Keeper:
         secrets = {
             k: _secret(self._host.places.secrets, name) for k, name in spec.secret_env.items()
         }
-        elsewhere = {"PYTHONPATH": sources()} if spec.runtime and sources() else {}
+        elsewhere = {"PYTHONPATH": sources()} if spec.interpreter and sources() else {}
         return own | elsewhere | dict(spec.env) | secrets | {"EBBTIDE_HEALTH_PORT": str(port)}
 
     # --- watch ------------------------------------------------------------------------------------

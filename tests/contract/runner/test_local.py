@@ -204,23 +204,23 @@ async def test_a_missing_secret_fails_the_pod_with_its_name(machine: Machine) ->
     assert "nowhere" in pod.status.message
 
 
-async def test_a_pod_of_another_runtime_is_run_by_its_python(
+async def test_a_pod_of_another_interpreter_is_run_by_its_python(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "python"
     other.write_text('#!/bin/sh\nprintf "%s %s" "$1" "$PYTHONPATH" > said\n')
     other.chmod(0o755)
     monkeypatch.setenv("EBBTIDE_VLLM_PYTHON", str(other))
-    await machine.add("a", *python("pass"), runtime="vllm", probe=False)
+    await machine.add("a", *python("pass"), interpreter="vllm", probe=False)
     assert (await machine.pod("a", lambda p: p.finished)).status.phase == "Succeeded"
     assert (tmp_path / "said").read_text() == f"-c {sources()}"
 
 
-async def test_a_runtime_that_is_not_there_fails_the_pod_with_the_fix(
+async def test_an_interpreter_that_is_not_there_fails_the_pod_with_the_fix(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    await machine.add("a", *python("pass"), runtime="vllm")
+    await machine.add("a", *python("pass"), interpreter="vllm")
     pod = await machine.pod("a", lambda p: p.finished)
     assert "make setup-vllm" in pod.status.message
 
