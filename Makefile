@@ -26,7 +26,7 @@ setup-vllm: setup ## vLLM's environment for a machine without a GPU, once, in th
 	@deploy/vllm/install.sh
 
 test-vllm: setup ## the engines' contract on vLLM, and its own tests
-	@python=$$(deploy/vllm/install.sh) && PYTHONPATH=.:operator $$python -m pytest tests/contract/engines -k vllm -W default $(ARGS)
+	@python=$$(deploy/vllm/install.sh) && PYTHONPATH=.:operator $$python -m pytest tests/contract/engines -k vllm -W default --timeout 600 $(ARGS)
 
 demo-vllm: setup setup-vllm ## the demonstration with two vLLM actors
 	@$(RUN)/python -m ebbtide.demo --engine vllm --actors 2 --out runs/demo-vllm $(ARGS)
