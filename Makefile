@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup setup-vllm demo demo-vllm test-vllm check test test-kube kube-tools test-slow bench verify generate fmt clean
+.PHONY: help setup setup-vllm demo demo-vllm test-vllm gpu-check check test test-kube kube-tools test-slow bench verify generate fmt clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ test-vllm: setup ## the engines' contract on vLLM, and its own tests
 
 demo-vllm: setup setup-vllm ## the demonstration with two vLLM actors
 	@$(RUN)/python -m ebbtide.demo --engine vllm --actors 2 --out runs/demo-vllm $(ARGS)
+
+gpu-check: setup ## what of the platform this machine shows, in ten minutes and one table
+	@$(RUN)/python -m benchmarks.gpu_check
 
 demo: setup ## train a small model through all the services; ends with runs/demo/report.html
 	@$(RUN)/python -m ebbtide.demo $(ARGS)
