@@ -49,7 +49,7 @@ CHECKS = (
     Check("job with vLLM: weights, moves", ("make", "--no-print-directory", "demo-vllm", "ARGS=--steps 2"), 240),
     Check("engine_parity", ("python", "-m", "benchmarks", "engine_parity"), 150),
     Check("vllm_overhead", ("python", "-m", "benchmarks", "vllm_overhead"), 150),
-    Check("migration with KV", ("python", "-m", "benchmarks", "migration_pause"), 60),
+    Check("migration with KV", ("python", "-m", "benchmarks", "migration"), 60),
 )  # fmt: skip
 
 

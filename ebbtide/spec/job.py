@@ -107,11 +107,18 @@ class RLHFJobSpec(Model):
             )
 
     def _check_forward(self) -> None:
-        """A prompt that is not computed in pieces must fit one forward."""
+        """One token of each sample must fit one forward, and a prompt that is not cut in pieces."""
         vllm, longest = self.decode.vllm, self.dataset.max_prompt_tokens
         longest += self.training.max_response_tokens
         most = vllm.max_batched_tokens
-        if self.decode.engine != "vllm" or vllm.chunked_prefill or most is None:
+        if self.decode.engine != "vllm" or most is None:
+            return
+        if most < self.decode.slots:
+            raise ValueError(
+                f"decode.vllm.maxBatchedTokens ({most}) is less than decode.slots"
+                f" ({self.decode.slots}): raise it, or take fewer slots"
+            )
+        if vllm.chunked_prefill:
             return
         if most < longest:
             raise ValueError(

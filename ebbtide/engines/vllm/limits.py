@@ -81,16 +81,34 @@ def check_fit(config: Mapping[str, Any], limits: VllmLimits) -> None:
     text = _text(config)
     heads = int(text.get("num_attention_heads", 0))
     size = int(text.get("head_dim") or (int(text.get("hidden_size", 0)) // max(heads, 1)))
-    parallel, known = limits.tensor_parallel, text.get("max_position_embeddings")
-    if heads and heads % parallel:
-        why = f"{heads} attention heads cannot be split over {parallel} devices"
-        raise Refused(f"{why}: choose a divisor", field="/spec/decode/vllm/tensorParallel")
+    known = text.get("max_position_embeddings")
     if known is not None and limits.width > int(known):
         why = f"prompt and response may need {limits.width} tokens, the model has {known} positions"
         raise Refused(why, field="/spec/training/maxResponseTokens")
-    if limits.device == "cpu" and heads and size not in CPU_HEADS:
-        why = f"vLLM's CPU kernels know no attention head of size {size}, only {CPU_HEADS}"
-        raise Refused(f"{why}: use decode.engine torch", field="/spec/decode/engine")
+    if not heads:
+        return
+    keys = int(text.get("num_key_value_heads") or heads)
+    _check_split(heads, keys, limits.tensor_parallel)
+    if limits.device == "cpu":
+        if size not in CPU_HEADS:
+            why = f"vLLM's CPU kernels know no attention head of size {size}, only {CPU_HEADS}"
+            raise Refused(f"{why}: use decode.engine torch", field="/spec/decode/engine")
+        _check_memory(2 * int(text.get("num_hidden_layers", 0)) * keys * size, limits)
+
+
+def _check_split(heads: int, keys: int, parallel: int) -> None:
+    """Heads, and those of keys and values, are split over devices, or copied whole to each."""
+    if heads % parallel or (keys % parallel and parallel % keys):
+        why = f"{heads} attention heads ({keys} of keys) cannot be split over {parallel} devices"
+        raise Refused(f"{why}: choose a divisor", field="/spec/decode/vllm/tensorParallel")
+
+
+def _check_memory(numbers: int, limits: VllmLimits) -> None:
+    """At two bytes for each of `numbers` a token, the longest sample has room."""
+    needed = 2 * numbers * limits.width
+    if needed > limits.kv_bytes:
+        why = f"the longest sample needs {-(-needed // (1 << 20))} MiB of KV, there are {limits.kv_bytes >> 20}"
+        raise Refused(f"{why}: raise cpuKvMib", field="/spec/decode/vllm/cpuKvMib")
 
 
 def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -26,6 +26,8 @@ def limits(**changes: object) -> VllmLimits:
         ({}, {"width": 129}, "/spec/training/maxResponseTokens"),
         ({"hidden_size": 96}, {}, "/spec/decode/engine"),
         ({"head_dim": 48}, {}, "/spec/decode/engine"),
+        ({"num_key_value_heads": 2}, {"tensor_parallel": 3}, "/spec/decode/vllm/tensorParallel"),
+        ({"num_hidden_layers": 8}, {"kv_bytes": 1 << 20}, "/spec/decode/vllm/cpuKvMib"),
     ],
     ids=str,
 )
@@ -39,6 +41,8 @@ def test_what_the_model_cannot_do_is_refused_by_the_settings_name(
 
 def test_what_fits_is_let_through() -> None:
     check_fit(MODEL, limits(tensor_parallel=3))
+    check_fit(MODEL | {"num_key_value_heads": 1}, limits(tensor_parallel=2))
+    check_fit(MODEL | {"num_hidden_layers": 8}, limits(kv_bytes=1 << 23))
     check_fit({"text_config": MODEL}, limits(width=128))
     check_fit(MODEL | {"head_dim": 48}, limits(device="cuda"))
 
