@@ -45,9 +45,13 @@ from services.decode.app.shell import Shell, World
 from services.decode.settings import DecodeSettings
 from tests.worlds.decoding import Job, Terminal
 
-QUIET = logs.setup("error", stream=io.StringIO())
+
 UID, TOKENS = "job-1", 120
 LIMITS = Limits(slots=4, width=256, prefill_chunk=16, prefix_rows=3, reference=True, flush_tokens=3)
+
+
+def quiet() -> logs.Log:
+    return logs.setup("error", stream=io.StringIO())
 
 
 class Bench:
@@ -65,7 +69,7 @@ class Bench:
     def _transfer(self, pod: str) -> Transfer:
         folder = str(self._folder / "kv")
         made, way = open_transfer(
-            self._way, name=pod, clock=self.clock, folder=folder, host="127.0.0.1", log=QUIET
+            self._way, name=pod, clock=self.clock, folder=folder, host="127.0.0.1", log=quiet()
         )
         assert way == self._way
         return made
@@ -95,7 +99,7 @@ class Bench:
         )
         self.worlds[pod] = world
         async with asyncio.TaskGroup() as group:
-            process = Process(group=group, registry=CollectorRegistry(), log=QUIET)
+            process = Process(group=group, registry=CollectorRegistry(), log=quiet())
             work = group.create_task(Shell(world=world, process=process).run())
             await self.job.beat(pod)
             yield
