@@ -26,11 +26,6 @@ from ebbtide.wire import Wire
 PACKAGES = ("nixl_cu13", "nixl_cu12")
 """The wheels that hold NIXL itself, by version of CUDA; either works without a GPU."""
 _BACKEND = "UCX"
-_ENVIRONMENT = {
-    "NIXL_LOG_LEVEL": "WARN",  # its lines are not ours, nor JSON
-    # A first connection can lose a message on a busy machine; this is when it is sent again.
-    "UCX_KEEPALIVE_INTERVAL": "1s",
-}
 _TICK_SECONDS = 0.0001
 
 
@@ -56,8 +51,7 @@ class NixlLane:
     """
 
     def __init__(self, name: str) -> None:
-        for setting, value in _ENVIRONMENT.items():
-            os.environ.setdefault(setting, value)
+        os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")  # its lines are not ours, nor JSON
         try:
             self._agent = _agent(name)
         except Exception as error:

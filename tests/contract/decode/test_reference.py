@@ -45,7 +45,6 @@ from services.decode.app.shell import Shell, World
 from services.decode.settings import DecodeSettings
 from tests.worlds.decoding import Job, Terminal
 
-
 UID, TOKENS = "job-1", 120
 LIMITS = Limits(slots=4, width=256, prefill_chunk=16, prefix_rows=3, reference=True, flush_tokens=3)
 
