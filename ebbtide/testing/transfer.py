@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ebbtide.ports import Clock, Expired, Imported, KvData, Miss
-from ebbtide.transfer.lanes import Place, Unreadable
+from ebbtide.transfer.lanes import Arrived, Place, Unreadable
 from ebbtide.transfer.tickets import Lease, Stage, patience, unfit, unwanted
 from ebbtide.wire import KvKey, KvTicket
 
@@ -111,7 +111,7 @@ class FakeLane:
         self._mine.add(self._name(place))
         return self._name(place)
 
-    def read(self, offer: bytes, into: Place, size: int, seconds: float) -> None:
+    def read(self, offer: bytes, into: Place, size: int, seconds: float, arrived: Arrived) -> None:
         if self.broken or offer not in self._places:
             raise Unreadable("the lane is broken")
         if seconds <= 0:
@@ -119,6 +119,7 @@ class FakeLane:
         into.data[:size] = self._places[offer].data[:size]
         if self.spoil:
             into.data[0] ^= 1
+        arrived(0, size)
 
     def progress(self) -> None:
         self.helped += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,8 @@ from ebbtide.errors import Temporary
 from ebbtide.transfer.frames import Bytes
 
 _STEP = 1 << 20
+Arrived = Callable[[int, int], None]
+"""Bytes from the first offset to before the second are there."""
 
 
 class Unreadable(Temporary):
@@ -43,8 +46,11 @@ class Lane(Protocol):
         """What another process needs to read `place`."""
         ...
 
-    def read(self, offer: bytes, into: Place, size: int, seconds: float) -> None:
-        """Copy the first `size` bytes of what is offered within `seconds`; raises Unreadable."""
+    def read(self, offer: bytes, into: Place, size: int, seconds: float, arrived: Arrived) -> None:
+        """Copy the first `size` bytes of what is offered within `seconds`; raises Unreadable.
+
+        `arrived` hears of each piece in order, while caches hold it and others are under way.
+        """
         ...
 
     def progress(self) -> None:

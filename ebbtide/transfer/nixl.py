@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ import numpy as np
 from ebbtide import wire
 from ebbtide.errors import Permanent, Temporary
 from ebbtide.ports import Clock
-from ebbtide.transfer.lanes import Place, Unreadable
+from ebbtide.transfer.lanes import Arrived, Place, Unreadable
 from ebbtide.transfer.remote import RemoteTransfer
 from ebbtide.wire import Wire
 
@@ -27,6 +28,8 @@ PACKAGES = ("nixl_cu13", "nixl_cu12")
 """The wheels that hold NIXL itself, by version of CUDA; either works without a GPU."""
 _BACKEND = "UCX"
 _TICK_SECONDS = 0.0001
+_PIECE, _WINDOW = 1 << 20, 4
+"""A read is split into pieces of so many bytes, of which so many are under way."""
 
 
 class _Offer(Wire, frozen=True):
@@ -74,17 +77,30 @@ class NixlLane:
         made = self._agent.get_partial_agent_metadata(place.handle, True, [_BACKEND])
         return wire.encode(_Offer(made, place.data.ctypes.data, len(place.data)))
 
-    def read(self, offer: bytes, into: Place, size: int, seconds: float) -> None:
+    def read(self, offer: bytes, into: Place, size: int, seconds: float, arrived: Arrived) -> None:
         until = time.monotonic() + seconds
-        if not size:
-            return
         try:
-            other, handle = self._posted(wire.decode(offer, _Offer), into, size)
+            told = wire.decode(offer, _Offer)
         except msgspec.DecodeError as error:
             raise Unreadable(f"the offer is not NIXL's: {error}") from None
-        except Exception as error:
-            raise Unreadable(f"NIXL does not read: {error!r}") from error
-        self._finish(other, handle, until)
+        if size > told.size:
+            raise Unreadable(f"{size} bytes are wanted, {told.size} are offered")
+        under_way: deque[tuple[Any, int, int]] = deque()
+        try:
+            other = self._met(told)
+            for start in range(0, size, _PIECE):
+                stop = min(start + _PIECE, size)
+                under_way.append((self._posted(other, told, into, start, stop), start, stop))
+                if len(under_way) == _WINDOW:
+                    self._next(under_way, until, arrived)
+            while under_way:
+                self._next(under_way, until, arrived)
+        except Exception as error:  # a peer that died comes as one of many kinds
+            stuck = [handle for handle, *_ in under_way if not _released(handle)]
+            self._forget(told)
+            late = isinstance(error, TimeoutError)
+            words = "the read took too long" if late else f"NIXL does not read: {error!r}"
+            raise Unreadable(words, late=late, idle=not stuck) from error
 
     def progress(self) -> None:
         with suppress(Exception):  # a reader that has gone is the reader's own loss
@@ -94,45 +110,45 @@ class NixlLane:
         """The agent goes when the last reading thread has let go of it."""
         del self._agent
 
-    def _posted(self, offer: _Offer, into: Place, size: int) -> tuple[str, Any]:
-        if size > offer.size:
-            raise ValueError(f"{size} bytes of {offer.size}")
-        agent = self._agent
-        with self._lock:  # the keys of one place are added before another thread uses them
-            other = agent.add_remote_agent(offer.metadata).decode()
-        mine = agent.get_xfer_descs([(into.data.ctypes.data, size, 0)], "DRAM")
-        theirs = agent.get_xfer_descs([(offer.address, size, 0)], "DRAM")
+    def _met(self, offer: _Offer) -> str:
+        """The other agent's name, once the keys of its place are known here."""
+        with self._lock:
+            name: bytes = self._agent.add_remote_agent(offer.metadata)
+        return name.decode()
+
+    def _posted(self, other: str, offer: _Offer, into: Place, start: int, stop: int) -> Any:
+        agent, here = self._agent, into.data.ctypes.data
+        mine = agent.get_xfer_descs([(here + start, stop - start, 0)], "DRAM")
+        theirs = agent.get_xfer_descs([(offer.address + start, stop - start, 0)], "DRAM")
         handle = agent.initialize_xfer("READ", mine, theirs, other, b"", [_BACKEND])
         agent.transfer(handle)
-        return other, handle
+        return handle
 
-    def _finish(self, other: str, handle: Any, until: float) -> None:
-        """Wait for the read; whatever happens, say whether NIXL is done with the memory."""
-        state, why = "PROC", "NIXL's read failed"
-        try:
-            while state == "PROC" and time.monotonic() < until:
-                state = self._agent.check_xfer_state(handle)
-                time.sleep(_TICK_SECONDS if state == "PROC" else 0)
-        except Exception as error:  # noqa: BLE001 - a peer that died comes as one of many kinds
-            state, why = "ERR", f"NIXL's read failed: {error!r}"
-        idle = self._released(handle)
-        if state == "DONE":
-            return
-        self._forget(other)
-        late = state == "PROC"
-        raise Unreadable("the read took too long" if late else why, late=late, idle=idle)
+    def _next(self, under_way: deque[tuple[Any, int, int]], until: float, arrived: Arrived) -> None:
+        """Wait for the oldest piece; raises TimeoutError, or what NIXL raises."""
+        handle, start, stop = under_way[0]
+        while (state := self._agent.check_xfer_state(handle)) == "PROC":
+            if time.monotonic() >= until:
+                raise TimeoutError
+            time.sleep(_TICK_SECONDS)
+        if state != "DONE":
+            raise ConnectionError("the read failed")
+        under_way.popleft()
+        handle.release()
+        arrived(start, stop)
 
-    def _released(self, handle: Any) -> bool:
-        try:
-            handle.release()
-        except Exception:  # noqa: BLE001 - it goes on; the handle is NIXL's to end
-            return False
-        return True
-
-    def _forget(self, other: str) -> None:
+    def _forget(self, offer: _Offer) -> None:
         """A connection that failed is made anew."""
         with suppress(Exception):
-            self._agent.remove_remote_agent(other)
+            self._agent.remove_remote_agent(self._met(offer))
+
+
+def _released(handle: Any) -> bool:
+    try:
+        handle.release()
+    except Exception:  # noqa: BLE001 - it goes on; the handle is NIXL's to end
+        return False
+    return True
 
 
 def over_nixl(*, name: str, clock: Clock, host: str) -> RemoteTransfer:

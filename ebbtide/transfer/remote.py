@@ -124,13 +124,14 @@ class RemoteTransfer:
     ) -> Imported | Miss | Expired:
         place = self._pool.take(lent.size)
         body = place.data[: lent.size]
+        checker = frames.Checker(body, lent.sums)
         try:
-            self._lane.read(lent.offer, place, lent.size, until - time.monotonic())
+            self._lane.read(lent.offer, place, lent.size, until - time.monotonic(), checker.arrived)
         except Unreadable as error:
             (self._pool.give_back if error.idle else self._lost.append)(place)
             return Expired(str(error)) if error.late else Miss(str(error))
         try:
-            result = self._verified(holder, ticket, body, lent.sums)
+            result = self._verified(holder, ticket, body, whole=checker.whole)
         except BaseException:
             self._pool.give_back(place)
             raise
@@ -142,10 +143,9 @@ class RemoteTransfer:
         return result
 
     def _verified(
-        self, holder: socket.socket, ticket: KvTicket, body: frames.Bytes, sums: bytes
+        self, holder: socket.socket, ticket: KvTicket, body: frames.Bytes, *, whole: bool
     ) -> Imported | Miss | Expired:
-        """Verify, then ask whether the lease held to the end."""
-        whole = frames.holds(body, sums)
+        """Say whether all blocks hold, and ask whether the lease held to the end."""
         send(holder, Done(whole))
         valid = receive(holder, Settled).valid
         if not whole:

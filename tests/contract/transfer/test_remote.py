@@ -227,6 +227,6 @@ async def test_an_offer_that_is_not_nixls_is_unreadable() -> None:
     place = lane.open(1 << 20)
     for offer in (b"", b"x", wire.encode(nixl._Offer(b"nonsense", 4096, 1 << 20))):
         with pytest.raises(Unreadable):
-            await asyncio.to_thread(lane.read, offer, place, 1000, 1.0)
+            await asyncio.to_thread(lane.read, offer, place, 1000, 1.0, lambda *_: None)
     lane.drop(place)
     lane.close()
