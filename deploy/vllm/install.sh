@@ -14,7 +14,7 @@ if [ "$(cat "$marker" 2>/dev/null || true)" != "$wanted" ]; then
     began=$SECONDS
     echo "vLLM $version: installing into $folder (about 7 GB, some minutes)" >&2
     "$uv" venv --quiet --clear --python 3.11 "$folder"
-    "$uv" pip install --quiet --no-deps --python "$python" -r "$pins"
+    "$uv" pip install --quiet --no-deps --compile-bytecode --python "$python" -r "$pins"
     echo "$wanted" > "$marker"
     echo "vLLM $version: installed in $((SECONDS - began)) s, $(du -sh "$folder" | cut -f1)" >&2
 fi
