@@ -31,7 +31,7 @@ class PolicyWorker:
         """
         self.reload_weights(weights_path=folder)
         for module in self.model_runner.get_model().modules():
-            method = getattr(module, "quant_method", None)
+            method: Any = getattr(module, "quant_method", None)
             if isinstance(module, ParallelLMHead) and type(method) is UnquantizedEmbeddingMethod:
                 method.process_weights_after_loading(module)
 
