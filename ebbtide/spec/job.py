@@ -94,6 +94,7 @@ class RLHFJobSpec(Model):
             raise ValueError("budget needs prices: add prices[] or remove budget")
         self._check_critic()
         self._check_prefill()
+        self._check_forward()
         return self
 
     def _check_critic(self) -> None:
@@ -103,6 +104,26 @@ class RLHFJobSpec(Model):
             raise ValueError(
                 "learner.packing is for a critic that begins as the policy: remove"
                 " algorithm.critic.uri or packing"
+            )
+
+    def _check_forward(self) -> None:
+        """One token of each sample must fit one forward, and a prompt that is not cut in pieces."""
+        vllm, longest = self.decode.vllm, self.dataset.max_prompt_tokens
+        longest += self.training.max_response_tokens
+        most = vllm.max_batched_tokens
+        if self.decode.engine != "vllm" or most is None:
+            return
+        if most < self.decode.slots:
+            raise ValueError(
+                f"decode.vllm.maxBatchedTokens ({most}) is less than decode.slots"
+                f" ({self.decode.slots}): raise it, or take fewer slots"
+            )
+        if vllm.chunked_prefill:
+            return
+        if most < longest:
+            raise ValueError(
+                f"decode.vllm.maxBatchedTokens ({most}) is less than prompt and response together"
+                f" ({longest}): raise it, or set chunkedPrefill"
             )
 
     def _check_prefill(self) -> None:

@@ -81,10 +81,39 @@ class EmulationSpec(Model):
     )
 
 
+class VllmSpec(Model):
+    """The vLLM engine; what does not fit the model is refused when an actor loads it."""
+
+    tensor_parallel: int = Field(
+        1, ge=1, le=64, description="Devices that one actor's model is split over."
+    )
+    max_batched_tokens: int | None = Field(
+        None, ge=1, le=1 << 20, description="Most tokens of one forward; unset: vLLM's choice."
+    )
+    chunked_prefill: bool = Field(
+        True, description="Long prompts are computed in pieces, beside samples that decode."
+    )
+    gpu_memory_share: float = Field(
+        0.9, gt=0, le=1, description="Share of a GPU's memory for weights and KV together."
+    )
+    cpu_kv_mib: int = Field(
+        1024, ge=16, le=1 << 20, description="Memory for KV on a CPU, MiB; a GPU has its share."
+    )
+    kv_dtype: Literal["auto", "fp8", "fp8_e5m2", "fp8_e4m3"] = Field(
+        "auto", description="Of keys and values; auto: that of the weights. Others need a GPU."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Of weights and arithmetic; auto: as the policy is published."
+    )
+    eager: bool | None = Field(
+        None, description="Without compilation and recorded graphs; unset: so on a CPU."
+    )
+
+
 class DecodeSpec(RoleSpec):
     """The pool of decode actors."""
 
-    engine: Literal["torch", "emulated"] = Field("torch", description="Inference engine.")
+    engine: Literal["torch", "vllm", "emulated"] = Field("torch", description="Inference engine.")
     replicas: int = Field(
         2, ge=0, le=4096, description="Actors at the start; with planner.scaling static, always."
     )
@@ -96,6 +125,11 @@ class DecodeSpec(RoleSpec):
     reference_mode: bool = Field(
         False, description="Fixed shapes: bit-identical results for any actor count (slower)."
     )
+    kv_transfer: Literal["shm", "nixl"] = Field(
+        "shm",
+        description="How keys and values go from pod to pod: shared memory of one host, or NIXL"
+        " (shared memory, TCP or RDMA, between hosts as well); where NIXL is missing, shared memory.",
+    )
     drain_seconds: Seconds = Field(30.0, description="Time an actor has to hand over and leave.")
     profile: Uri | None = Field(
         None,
@@ -105,6 +139,19 @@ class DecodeSpec(RoleSpec):
     emulation: EmulationSpec = Field(
         default_factory=lambda: EmulationSpec(), description="Numbers of the emulated engine."
     )
+    vllm: VllmSpec = Field(
+        default_factory=lambda: VllmSpec(), description="Settings of the vLLM engine."
+    )
+
+    @model_validator(mode="after")
+    def _runs(self) -> DecodeSpec:
+        if self.engine != "vllm":
+            return self
+        if self.reference_mode:
+            raise ValueError("referenceMode needs engine torch: vLLM's bits depend on the batch")
+        if self.device == "cpu" and self.vllm.kv_dtype != "auto":
+            raise ValueError("vllm.kvDtype other than auto needs a GPU: remove it or device: cpu")
+        return self
 
     @model_validator(mode="after")
     def _bounds(self) -> DecodeSpec:

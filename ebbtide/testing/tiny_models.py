@@ -42,11 +42,11 @@ class Tiny:
         return logits
 
 
-def qwen2(*, tied: bool = True) -> Qwen2Config:
-    """Two layers, two key/value heads for four query heads."""
+def qwen2(*, tied: bool = True, head: int = 8) -> Qwen2Config:
+    """Two layers, two key/value heads for four query heads, `head` numbers each."""
     return Qwen2Config(
         vocab_size=VOCAB,
-        hidden_size=32,
+        hidden_size=4 * head,
         intermediate_size=48,
         num_hidden_layers=2,
         num_attention_heads=4,

@@ -6,7 +6,10 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ebbtide.ports import Clock, Expired, Imported, KvData, Miss
+from ebbtide.transfer.lanes import Arrived, Place, Unreadable
 from ebbtide.transfer.tickets import Lease, Stage, patience, unfit, unwanted
 from ebbtide.wire import KvKey, KvTicket
 
@@ -82,3 +85,49 @@ class FakeTransfer:
             return False
         self._host.leases[ticket.opaque] = (moved, data)
         return True
+
+
+class FakeLane:
+    """`ebbtide.transfer.lanes.Lane` within one process; `places` are those of all its lanes.
+
+    `spoil`: turn a bit of what is read. `broken`: nothing can be read.
+    """
+
+    def __init__(self, places: dict[bytes, Place]) -> None:
+        self._places = places
+        self._mine: set[bytes] = set()
+        self.spoil = self.broken = False
+        self.opened = self.helped = 0
+
+    def open(self, size: int) -> Place:
+        self.opened += 1
+        return Place(np.zeros(size, dtype=np.uint8), None)
+
+    def drop(self, place: Place) -> None:
+        self._places.pop(self._name(place), None)
+
+    def offer(self, place: Place) -> bytes:
+        self._places[self._name(place)] = place
+        self._mine.add(self._name(place))
+        return self._name(place)
+
+    def read(self, offer: bytes, into: Place, size: int, seconds: float, arrived: Arrived) -> None:
+        if self.broken or offer not in self._places:
+            raise Unreadable("the lane is broken")
+        if seconds <= 0:
+            raise Unreadable("no time", late=True)
+        into.data[:size] = self._places[offer].data[:size]
+        if self.spoil:
+            into.data[0] ^= 1
+        arrived(0, size)
+
+    def progress(self) -> None:
+        self.helped += 1
+
+    def close(self) -> None:
+        for name in self._mine:
+            self._places.pop(name, None)
+
+    @staticmethod
+    def _name(place: Place) -> bytes:
+        return b"%d" % id(place)

@@ -84,6 +84,31 @@ def holds(body: Bytes, sums: bytes) -> bool:
     return np.array(found, dtype="<u8").tobytes() == sums
 
 
+class Checker:
+    """Verifies a body piece by piece, as it comes; pieces end where blocks do, or the body does."""
+
+    def __init__(self, body: Bytes, sums: bytes) -> None:
+        self._body = body
+        self._wanted = np.frombuffer(sums, dtype="<u8")
+        self._seen, self._held = 0, len(self._wanted) == len(_blocks(len(body)))
+
+    def arrived(self, start: int, stop: int) -> None:
+        """body[start:stop] is there, and everything before it."""
+        assert start == self._seen, "in order"
+        self._seen = stop
+        if not self._held:
+            return
+        piece = self._body[start:stop]
+        wanted = self._wanted[start // BLOCK :]
+        for block, sum_ in zip(_cut(len(piece)), wanted, strict=False):
+            self._held &= xxhash.xxh3_64_intdigest(piece[block].data) == int(sum_)
+
+    @property
+    def whole(self) -> bool:
+        """All of it came, and every block holds."""
+        return self._held and self._seen == len(self._body)
+
+
 def copy(into: Bytes, source: Bytes) -> bytes:
     """Copy, and return the checksums of what is then in `into`."""
     sums = []

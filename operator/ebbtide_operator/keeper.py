@@ -20,6 +20,7 @@ import httpx
 from ebbtide.adapters.cluster_sqlite import log_file, read_lines
 from ebbtide.adapters.daemon import free_port
 from ebbtide.errors import Conflict, EbbtideError, NotFound, Refused
+from ebbtide.interpreters import interpreter, sources
 from ebbtide.logs import Log
 from ebbtide.objects import rfc3339, unix_time
 from ebbtide.ports import Clock, Cluster, Resource
@@ -164,6 +165,7 @@ class Keeper:
             log=log,
             folder=self._host.places.folder,
             title=meta.name,
+            python=interpreter(spec.interpreter, os.environ),
         )
         starter = self._host.nursery if spec.warm else self._host.cold
         return await starter.start(program, ended=partial(self._ended_run, self._run))
@@ -187,7 +189,8 @@ class Keeper:
         secrets = {
             k: _secret(self._host.places.secrets, name) for k, name in spec.secret_env.items()
         }
-        return own | dict(spec.env) | secrets | {"EBBTIDE_HEALTH_PORT": str(port)}
+        elsewhere = {"PYTHONPATH": sources()} if spec.interpreter and sources() else {}
+        return own | elsewhere | dict(spec.env) | secrets | {"EBBTIDE_HEALTH_PORT": str(port)}
 
     # --- watch ------------------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ class PodSpec(
     """One process. `secret_env`: variables by the name of the secret that holds the value.
 
     `warm`: fork it from the parent that has torch imported. `probe`: it answers at
-    EBBTIDE_HEALTH_PORT, which the runner chooses.
+    EBBTIDE_HEALTH_PORT, which the runner chooses. `interpreter`: name of the environment whose Python
+    runs it; empty: the platform's own. On Kubernetes the image decides.
 
     Only Kubernetes knows the others. `account`: service account whose token the pod gets; empty:
     it gets none. `peers`: service by which other pods find it. `node_name`: where it was placed. `template`: the job's own
@@ -38,6 +39,7 @@ class PodSpec(
     termination_grace_period_seconds: float = 30.0
     warm: bool = False
     probe: bool = True
+    interpreter: str = ""
     account: str = ""
     peers: str = ""
     node_name: str = ""

@@ -47,13 +47,17 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 class Program(msgspec.Struct, frozen=True):
-    """What to start, and where its output goes. `title` is for process lists."""
+    """What to start, and where its output goes. `title` is for process lists.
+
+    `python` stands for the word python at the beginning of the command.
+    """
 
     command: Sequence[str]
     env: Mapping[str, str]
     log: Path
     folder: Path
     title: str
+    python: str = sys.executable
 
 
 def exit_of(code: int) -> Exit:
@@ -98,7 +102,7 @@ class Cold:
     async def start(self, program: Program, *, ended: Callable[[Exit], None]) -> Held:
         """Start; `ended` is called once when the process is over."""
         first, *rest = program.command
-        command = [sys.executable if first == "python" else first, *rest]
+        command = [program.python if first == "python" else first, *rest]
         reads, tells = os.pipe()
         try:
             child = await self._spawn(program, command, reads)

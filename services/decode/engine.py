@@ -1,9 +1,13 @@
-"""The engine that the job's spec asks for; torch is imported only when it is the one."""
+"""The engine that the job's spec asks for; torch or vLLM are imported only when it is the one."""
 
 from __future__ import annotations
 
+import os
+from typing import Literal
+
 from ebbtide.engines.emulated import EmulatedEngine
 from ebbtide.engines.emulation import Emulated
+from ebbtide.errors import Refused
 from ebbtide.ports import Clock, Engine
 from ebbtide.spec import RLHFJobSpec
 
@@ -13,6 +17,8 @@ def make_engine(spec: RLHFJobSpec, *, clock: Clock) -> Engine:
     width = spec.dataset.max_prompt_tokens + spec.training.max_response_tokens
     if spec.decode.engine == "emulated":
         return _emulated(spec, width, clock)
+    if spec.decode.engine == "vllm":
+        return _vllm(spec, width)
     return _torch(spec, width)
 
 
@@ -44,3 +50,32 @@ def _torch(spec: RLHFJobSpec, width: int) -> Engine:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     limits = Limits(slots=spec.decode.slots, width=width, reference=spec.decode.reference_mode)
     return TorchEngine(limits, device=device)
+
+
+def _vllm(spec: RLHFJobSpec, width: int) -> Engine:
+    from ebbtide.engines.vllm.limits import VllmLimits, prepare  # noqa: PLC0415
+
+    os.environ["OMP_NUM_THREADS"] = str(spec.decode.threads)  # of the processes that it starts
+    prepare(os.environ)
+    import torch  # noqa: PLC0415
+
+    from ebbtide.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - has its own environment
+
+    settings, on_gpu = spec.decode.vllm, torch.cuda.is_available()
+    device: Literal["cpu", "cuda"] = "cuda" if on_gpu and spec.decode.device != "cpu" else "cpu"
+    if spec.decode.device == "cuda" and not on_gpu:
+        raise Refused("there is no GPU here", field="/spec/decode/device")
+    limits = VllmLimits(
+        slots=spec.decode.slots,
+        width=width,
+        device=device,
+        tensor_parallel=settings.tensor_parallel,
+        batched_tokens=settings.max_batched_tokens or 0,
+        chunked_prefill=settings.chunked_prefill,
+        memory_share=settings.gpu_memory_share,
+        kv_bytes=settings.cpu_kv_mib << 20,
+        kv_dtype=settings.kv_dtype,
+        dtype=settings.dtype,
+        eager=settings.eager if settings.eager is not None else device == "cpu",
+    )
+    return VllmEngine(limits)

@@ -98,8 +98,8 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def _import(spec: RLHFJobSpec) -> None:
     """What the engine will import; where actors are forked from a warm parent this is saved."""
-    if spec.decode.engine == "torch":
-        importlib.import_module("ebbtide.engines.torch.engine")
+    if spec.decode.engine != "emulated":
+        importlib.import_module(f"ebbtide.engines.{spec.decode.engine}.engine")
 
 
 def _wires(stack: AsyncExitStack) -> Wires | None:

@@ -18,5 +18,7 @@ class PrefillSettings(RoleSettings):
     """Largest difference of the probe's log-probabilities from the learner's (float32)."""
     kv_folder: str = ""
     """Folder of the hand-over of KV within this host; empty: in shared memory."""
+    kv_host: str = ""
+    """Address at which other pods read KV by NIXL; empty: the one on the way to the broker."""
     kv_hold_seconds: float = Field(default=30.0, gt=0)
     """So long KV is held for the actor that asked; it is answered within a third of that."""

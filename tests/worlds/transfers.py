@@ -22,6 +22,9 @@ class Hands:
         return self.at
 
     async def sleep(self, seconds: float) -> None:
+        self.sleep_now(seconds)
+
+    def sleep_now(self, seconds: float) -> None:
         self.at += seconds
 
 

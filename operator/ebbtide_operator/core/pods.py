@@ -148,6 +148,7 @@ def _pod(
         secret_env=dict(cast.site.secret_env.get(role, {})),
         termination_grace_period_seconds=grace,
         warm=role in (LEARNER, PREFILL) or (role == DECODE and cast.spec.decode.engine == "torch"),
+        interpreter="vllm" if role == DECODE and cast.spec.decode.engine == "vllm" else "",
         account=account(cast) if on_kubernetes and role == PLANNER else "",
         peers=peers(cast) if on_kubernetes and role == LEARNER else "",
         template=_template(cast, role).get("spec") or {},

@@ -9,9 +9,10 @@ from ebbtide.adapters.blobs import open_blobs
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.nats import open_bus
 from ebbtide.adapters.valkey import open_hot
+from ebbtide.ports import Clock, Transfer
 from ebbtide.runtime import Body, Process
 from ebbtide.spec import RLHFJobSpec
-from ebbtide.transfer.shm import in_host
+from ebbtide.transfer.ways import open_transfer, own_address
 from services.decode.app.shell import Shell, World
 from services.decode.engine import make_engine
 from services.decode.settings import DecodeSettings
@@ -51,12 +52,13 @@ async def _open(
     hot = await stack.enter_async_context(open_hot(settings.valkey_url, password=password))
     engine = make_engine(spec, clock=clock)
     stack.push_async_callback(engine.close)
-    try:
-        transfer = in_host(name=settings.pod, clock=clock, folder=settings.kv_folder)
+    if spec.decode.engine == "vllm":
+        from ebbtide.engines.vllm.metrics import PassedThrough  # noqa: PLC0415
+
+        process.registry.register(PassedThrough())
+    transfer, way = _transfer(settings, spec, clock, process)
+    if transfer is not None:
         stack.push_async_callback(transfer.close)
-    except OSError as error:
-        process.log.warning("no hand-over of KV; samples that move compute", why=str(error))
-        transfer = None
     return World(
         settings=settings,
         slots=spec.decode.slots,
@@ -66,4 +68,23 @@ async def _open(
         engine=engine,
         clock=clock,
         transfer=transfer,
+        ways=(spec.decode.kv_transfer, way),
     )
+
+
+def _transfer(
+    settings: DecodeSettings, spec: RLHFJobSpec, clock: Clock, process: Process
+) -> tuple[Transfer | None, str]:
+    """The hand-over of KV, if there can be any, and which."""
+    try:
+        return open_transfer(
+            spec.decode.kv_transfer,
+            name=settings.pod,
+            clock=clock,
+            folder=settings.kv_folder,
+            host=settings.kv_host or own_address(settings.nats_url),
+            log=process.log,
+        )
+    except OSError as error:
+        process.log.warning("no hand-over of KV; samples that move compute", why=str(error))
+        return None, "none"

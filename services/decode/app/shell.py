@@ -68,6 +68,8 @@ class World:
     engine: Engine
     clock: Clock
     transfer: Transfer | None = None
+    ways: tuple[str, str] = ("none", "none")
+    """How KV was to be handed over, and how it is."""
 
 
 class Shell:
@@ -97,6 +99,7 @@ class Shell:
         )
         self._larder = Larder(blobs=world.blobs, hot=world.hot, clock=world.clock)
         self._metrics = DecodeMetrics(process.registry)
+        self._metrics.hands_over(*world.ways)
         self._handover = Handover(
             transfer=world.transfer,
             engine=world.engine,

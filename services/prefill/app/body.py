@@ -12,7 +12,7 @@ from ebbtide.errors import Temporary
 from ebbtide.ports import Clock, Transfer
 from ebbtide.runtime import Body, Process
 from ebbtide.spec import RLHFJobSpec
-from ebbtide.transfer.shm import in_host
+from ebbtide.transfer.ways import open_transfer, own_address
 from services.prefill.app.shell import Shell, World
 from services.prefill.core.desk import Limits
 from services.prefill.engine import make_engine
@@ -51,7 +51,7 @@ async def _open(
     )
     engine = make_engine(spec)
     stack.push_async_callback(engine.close)
-    transfer = _transfer(settings, clock)
+    transfer = _transfer(settings, spec, clock, process)
     stack.push_async_callback(transfer.close)
     return World(
         settings=settings,
@@ -64,11 +64,21 @@ async def _open(
     )
 
 
-def _transfer(settings: PrefillSettings, clock: Clock) -> Transfer:
+def _transfer(
+    settings: PrefillSettings, spec: RLHFJobSpec, clock: Clock, process: Process
+) -> Transfer:
     try:
-        return in_host(name=settings.pod, clock=clock, folder=settings.kv_folder)
+        transfer, _ = open_transfer(
+            spec.decode.kv_transfer,
+            name=settings.pod,
+            clock=clock,
+            folder=settings.kv_folder,
+            host=settings.kv_host or own_address(settings.nats_url),
+            log=process.log,
+        )
     except OSError as error:
         raise Temporary(f"no room for the hand-over of KV: {error}") from None
+    return transfer
 
 
 def limits(spec: RLHFJobSpec, settings: PrefillSettings) -> Limits:

@@ -25,7 +25,8 @@ from ebbtide.runtime import Process
 from ebbtide.testing.bus import FakeBus
 from ebbtide.testing.hot import FakeHot
 from ebbtide.testing.tiny_models import publish_tiny
-from ebbtide.transfer.shm import ShmTransfer
+from ebbtide.transfer.nixl import installed
+from ebbtide.transfer.ways import Way, open_transfer
 from ebbtide.wire import (
     Assign,
     Cut,
@@ -48,17 +49,29 @@ UID, TOKENS = "job-1", 120
 LIMITS = Limits(slots=4, width=256, prefill_chunk=16, prefix_rows=3, reference=True, flush_tokens=3)
 
 
+def quiet() -> logs.Log:
+    return logs.setup("error", stream=io.StringIO())
+
+
 class Bench:
     """Two actors' surroundings: stores and broker in memory, a tiny model on the disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, way: Way = "shm") -> None:
         self.clock = SystemClock()
         self.bus = FakeBus(clock=self.clock)
         self.hot = FakeHot(clock=self.clock)
         self.blobs = open_blobs(folder.as_uri())
         self.job = Job(uid=UID, bus=self.bus, blobs=self.blobs)
         self.worlds: dict[str, World] = {}
-        self._folder = folder
+        self._folder, self._way = folder, way
+
+    def _transfer(self, pod: str) -> Transfer:
+        folder = str(self._folder / "kv")
+        made, way = open_transfer(
+            self._way, name=pod, clock=self.clock, folder=folder, host="127.0.0.1", log=quiet()
+        )
+        assert way == self._way
+        return made
 
     def publish(self) -> tuple[PolicyRef, Ref]:
         path = f"{paths.policy(UID, 1, 0)}{INDEX_NAME}"
@@ -81,12 +94,11 @@ class Bench:
             hot=self.hot,
             engine=engine,
             clock=self.clock,
-            transfer=ShmTransfer(name=pod, epoch=1, clock=self.clock, root=self._folder / "kv"),
+            transfer=self._transfer(pod),
         )
         self.worlds[pod] = world
         async with asyncio.TaskGroup() as group:
-            log = logs.setup("error", stream=io.StringIO())
-            process = Process(group=group, registry=CollectorRegistry(), log=log)
+            process = Process(group=group, registry=CollectorRegistry(), log=quiet())
             work = group.create_task(Shell(world=world, process=process).run())
             await self.job.beat(pod)
             yield
@@ -140,10 +152,17 @@ async def test_a_cut_sample_has_equal_bits_wherever_it_goes_on(tmp_path: Path) -
         assert moved.spans == whole.spans == (Span(0, TOKENS, policy),)
 
 
-@pytest.mark.parametrize("kv", ["pulled", "expired", "of another reader"])
-async def test_a_sample_that_moves_with_its_kv_has_equal_bits(tmp_path: Path, kv: str) -> None:
+NIXL = pytest.param("pulled", "nixl", marks=pytest.mark.skipif(not installed(), reason="no NIXL"))
+
+
+@pytest.mark.parametrize(
+    ("kv", "way"), [("pulled", "shm"), ("expired", "shm"), ("of another reader", "shm"), NIXL]
+)
+async def test_a_sample_that_moves_with_its_kv_has_equal_bits(
+    tmp_path: Path, kv: str, way: Way
+) -> None:
     torch.set_num_threads(1)
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, way)
     job, (policy, index) = bench.job, bench.publish()
     async with asyncio.timeout(60.0), bench.actor("a0"), bench.actor("a1"):
         for pod in ("a0", "a1"):

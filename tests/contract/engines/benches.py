@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
 
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.engines.emulated import EmulatedEngine
 from ebbtide.engines.emulation import Emulated
+from ebbtide.engines.mailbox import Seen
 from ebbtide.engines.torch.decoder import Limits
 from ebbtide.engines.torch.engine import TorchEngine
 from ebbtide.ports import Engine
@@ -14,7 +17,9 @@ from ebbtide.testing.tiny_models import Tiny
 from ebbtide.wire import PolicyRef
 
 WIDTH = 96
-KINDS = ("torch", "reference", "emulated")
+HAS_VLLM = find_spec("vllm") is not None
+"""Only in the environment that `make setup-vllm` makes."""
+KINDS = ("torch", "reference", "emulated", *(("vllm",) if HAS_VLLM else ()))
 
 
 @dataclass
@@ -45,3 +50,22 @@ def make(kind: str) -> Engine:
         flush_tokens=3,
     )
     return TorchEngine(limits)
+
+
+def start_vllm(**changes: Any) -> Any:
+    """Small as the others; it takes seconds, so a session has one and forgets between tests."""
+    from ebbtide.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - not everywhere installed
+    from ebbtide.engines.vllm.limits import VllmLimits  # noqa: PLC0415
+
+    few = {"slots": 4, "width": WIDTH, "kv_bytes": 64 << 20, "stream_tokens": 1, "flush_tokens": 3}
+    return VllmEngine(VllmLimits(**(few | changes)))
+
+
+async def settle(engine: Any) -> None:
+    """What the last test left is over; dispatches may be named again."""
+    for dispatch in list(engine._desk._live):
+        engine.cut(dispatch)
+    while engine._desk._live:
+        await engine.events(timeout=1.0)
+    await engine.events(timeout=0.0)
+    engine._desk._seen = Seen()

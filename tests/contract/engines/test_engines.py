@@ -33,6 +33,11 @@ def _again(first: Admission, cut: EngineCut, seq: int) -> Admission:
     return Admission(assign, first.prompt, resumed)
 
 
+def _needs_sleep(bench: Bench) -> None:
+    if not bench.engine.caps.sleeps:
+        pytest.skip("this engine says that it does not sleep")
+
+
 async def test_every_dispatch_ends_once(bench: Bench) -> None:
     ends = await decode(bench.engine, [admission(bench.policy, seq=i) for i in range(11)])
     assert sorted(ends) == list(range(11))
@@ -127,8 +132,9 @@ async def test_a_cut_sample_goes_on_where_it_was(bench: Bench) -> None:
         bench.engine,
         [_again(long, cut, 1), admission(bench.policy, noise=b"noise 0", seq=2, max_new=80)],
     )
-    assert ends[1].tokens == ends[2].tokens
-    assert ends[1].logprobs == pytest.approx(ends[2].logprobs, abs=1e-4)
+    known = 80 if bench.engine.caps.positional_noise else len(cut.tokens) // 4
+    assert ends[1].tokens[:known] == ends[2].tokens[:known]
+    assert ends[1].logprobs[:known] == pytest.approx(ends[2].logprobs[:known], abs=1e-4)
     assert ends[1].finished.spans == (Span(0, 80, bench.policy),)
     assert all(event.chunk.start >= len(cut.tokens) // 4 for event in ends[1].chunks)
 
@@ -218,6 +224,7 @@ async def test_an_index_of_another_policy_is_refused_and_nothing_is_served(bench
 
 
 async def test_stats_count_what_runs_and_what_waits(bench: Bench) -> None:
+    drawn = bench.engine.stats().decode_tokens
     for i in range(7):
         bench.engine.submit(admission(bench.policy, seq=i, max_new=60))
     while not await bench.engine.events(timeout=1.0):
@@ -227,7 +234,7 @@ async def test_stats_count_what_runs_and_what_waits(bench: Bench) -> None:
     assert 0 < stats.kv_used <= stats.kv_total
     await collect(bench.engine, 7)
     assert (bench.engine.stats().running, bench.engine.stats().waiting) == (0, 0)
-    assert bench.engine.stats().decode_tokens >= 7 * 60
+    assert bench.engine.stats().decode_tokens - drawn >= 7 * 60
 
 
 async def test_silence_ends_at_the_time_out(bench: Bench) -> None:
@@ -245,8 +252,15 @@ async def test_events_of_one_dispatch_come_in_order(bench: Bench) -> None:
         assert isinstance(mine[-1], EngineFinished)
 
 
+async def test_an_engine_that_cannot_sleep_refuses_and_serves_on(bench: Bench) -> None:
+    if not bench.engine.caps.sleeps:
+        with pytest.raises(Refused):
+            await bench.engine.sleep()
+    assert (await decode(bench.engine, [admission(bench.policy)]))[0].finished
+
+
 async def test_asleep_nothing_is_served_until_a_policy_is_loaded(bench: Bench) -> None:
-    assert bench.engine.caps.sleeps
+    _needs_sleep(bench)
     first = admission(bench.policy, noise=b"k", max_new=12)
     before = (await decode(bench.engine, [first]))[0]
     await bench.engine.sleep()
@@ -268,6 +282,7 @@ async def test_nothing_sleeps_while_samples_run(bench: Bench) -> None:
 
 
 async def test_what_was_counted_stays_counted_asleep(bench: Bench) -> None:
+    _needs_sleep(bench)
     await decode(bench.engine, [admission(bench.policy, max_new=12)])
     before = bench.engine.stats()
     await bench.engine.sleep()

@@ -50,7 +50,7 @@ async def test_a_sample_goes_on_with_or_without_its_kv(bench: Bench) -> None:
         assign = msgspec.structs.replace(first.assign, dispatch=Dispatch(1, 1, seq))
         bench.engine.submit(Admission(assign, first.prompt, resumed, kv))
     ends = outcomes(await collect(bench.engine, 2))
-    assert ends[1].tokens == ends[2].tokens
+    assert ends[1].tokens == ends[2].tokens  # also by seeds: both go on at one position
     assert ends[1].logprobs == pytest.approx(ends[2].logprobs, abs=1e-4)
     imported = bench.engine.stats().prefill_imported - before
     assert imported == (cut.kv.key.n_tokens if cut.kv else 0)

@@ -17,6 +17,7 @@ import structlog
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.cluster_sqlite import open_cluster
 from ebbtide.errors import Temporary
+from ebbtide.interpreters import sources
 from ebbtide.objects import unix_time
 from ebbtide.ports import Cluster, Meta, Resource
 from ebbtide_operator.keeper import Host, Places
@@ -201,6 +202,27 @@ async def test_a_missing_secret_fails_the_pod_with_its_name(machine: Machine) ->
     await machine.add("a", *python("pass"), secret_env={"PASSWORD": "nowhere"})
     pod = await machine.pod("a", lambda p: p.finished)
     assert "nowhere" in pod.status.message
+
+
+async def test_a_pod_of_another_interpreter_is_run_by_its_python(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "python"
+    other.write_text('#!/bin/sh\nprintf "%s %s" "$1" "$PYTHONPATH" > said\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("EBBTIDE_VLLM_PYTHON", str(other))
+    await machine.add("a", *python("pass"), interpreter="vllm", probe=False)
+    assert (await machine.pod("a", lambda p: p.finished)).status.phase == "Succeeded"
+    assert (tmp_path / "said").read_text() == f"-c {sources()}"
+
+
+async def test_an_interpreter_that_is_not_there_fails_the_pod_with_the_fix(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    await machine.add("a", *python("pass"), interpreter="vllm")
+    pod = await machine.pod("a", lambda p: p.finished)
+    assert "make setup-vllm" in pod.status.message
 
 
 @pytest.mark.parametrize("warm", [False, True])

@@ -1,22 +1,36 @@
-"""Two actors of one host, on the fake and on real shared memory, and a clock that a test moves."""
+"""Two actors of one host, on fakes, real shared memory and NIXL, and a clock that a test moves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from pathlib import Path
 
 import pytest
 
-from ebbtide.testing.transfer import FakeHost, FakeTransfer
+from ebbtide.testing.transfer import FakeHost, FakeLane, FakeTransfer
+from ebbtide.transfer.lanes import Lane, Place
+from ebbtide.transfer.nixl import NixlLane, installed
+from ebbtide.transfer.remote import RemoteTransfer
 from ebbtide.transfer.shm import ShmTransfer
 from tests.worlds.transfers import Hands, Host
 
+_AGENTS = itertools.count()
 
-@pytest.fixture(params=["fake", "shm"])
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
+
+@pytest.fixture(params=["fake", "shm", "lanes", "nixl"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
     clock = Hands()
-    if request.param == "shm":
-        yield Host(clock, lambda n, e: ShmTransfer(name=n, epoch=e, clock=clock, root=tmp_path))
-        return
-    shared = FakeHost(clock)
-    yield Host(clock, lambda n, e: FakeTransfer(shared, name=n, epoch=e))
+    shared, places = FakeHost(clock), dict[bytes, Place]()
+
+    def remote(name: str, epoch: int, lane: Lane) -> RemoteTransfer:
+        return RemoteTransfer(name=name, epoch=epoch, clock=clock, lane=lane)
+
+    if request.param == "nixl" and not installed():
+        pytest.skip("NIXL has wheels for Linux alone: install ebbtide[nixl]")
+    makers = {
+        "fake": lambda n, e: FakeTransfer(shared, name=n, epoch=e),
+        "shm": lambda n, e: ShmTransfer(name=n, epoch=e, clock=clock, root=tmp_path),
+        "lanes": lambda n, e: remote(n, e, FakeLane(places)),
+        "nixl": lambda n, e: remote(n, e, NixlLane(f"{n}.{e}.{next(_AGENTS)}")),
+    }
+    return Host(clock, makers[request.param])

@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from msgspec.structs import replace
 
 from ebbtide.ports import Imported, Transfer
-from ebbtide.testing.transfer import FakeHost, FakeTransfer
+from ebbtide.testing.transfer import FakeHost, FakeLane, FakeTransfer
+from ebbtide.transfer.lanes import Place
+from ebbtide.transfer.remote import RemoteTransfer
 from ebbtide.transfer.shm import Reading, ShmTransfer
 from ebbtide.wire import KvKey, KvTicket
 from tests.worlds.transfers import Hands, blocks, key
@@ -143,7 +145,25 @@ class SharedTickets(Tickets):
         self.root.cleanup()
 
 
+class LaneTickets(Tickets):
+    """The same with leases over TCP."""
+
+    def __init__(self) -> None:
+        self.places: dict[bytes, Place] = {}
+        super().__init__()
+
+    def make(self, name: str, epoch: int) -> Transfer:
+        lane = FakeLane(self.places)
+        return RemoteTransfer(name=name, epoch=epoch, clock=self.clock, lane=lane)
+
+    def teardown(self) -> None:
+        for actor in self.actors.values():
+            asyncio.run(actor.close())
+
+
 _HOW = settings(max_examples=25, stateful_step_count=30, deadline=None)
 Tickets.TestCase.settings = SharedTickets.TestCase.settings = _HOW
+LaneTickets.TestCase.settings = settings(_HOW, max_examples=10)
 TestTickets = Tickets.TestCase
 TestSharedTickets = SharedTickets.TestCase
+TestLaneTickets = LaneTickets.TestCase

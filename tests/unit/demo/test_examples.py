@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 
-def wishes(tmp_path: Path, **changes: float | None) -> Wishes:
+def wishes(tmp_path: Path, **changes: float | str | None) -> Wishes:
     return Wishes(tmp_path, EXAMPLES, tmp_path, seed=3, port=0, **changes)  # type: ignore[arg-type]
 
 
@@ -32,6 +32,14 @@ def test_a_control_run_changes_the_learning_rate_of_the_demo_alone(tmp_path: Pat
     control = wishes(tmp_path, learning_rate=0.0)
     rates = [example(control, n)["spec"]["training"]["learningRate"] for n in (WARM_START, DEMO)]
     assert rates == [0.003, 0.0]
+
+
+def test_the_engine_and_the_actors_are_those_of_the_demo_alone(tmp_path: Path) -> None:
+    other = wishes(tmp_path, engine="vllm", actors=2)
+    warm, decode = (example(other, n)["spec"].get("decode", {}) for n in (WARM_START, DEMO))
+    assert "engine" not in warm
+    assert (decode["engine"], decode["replicas"], decode["maxReplicas"]) == ("vllm", 2, 2)
+    check(example(other, DEMO))
 
 
 def test_the_seed_reaches_both_jobs(tmp_path: Path) -> None:

@@ -44,6 +44,13 @@ def test_pods_know_their_job_attempt_and_rank() -> None:
     assert pod.label(labels.JOB_UID) == world.job_uid
 
 
+def test_actors_alone_run_in_vllms_environment_and_are_not_forked() -> None:
+    world = running(a_job(decode={"engine": "vllm"}))
+    others = [*world.pods("learner"), *world.pods("planner"), *world.pods("reward")]
+    assert {(p.spec.interpreter, p.spec.warm) for p in world.pods("decode")} == {("vllm", False)}
+    assert {p.spec.interpreter for p in others} == {""}
+
+
 def test_an_invalid_job_starts_nothing_and_says_why() -> None:
     world = World(a_job(training={"totalSteps": 0}))
     world.rest()

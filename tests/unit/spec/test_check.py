@@ -198,3 +198,21 @@ def test_whoever_may_compute_prompts_must_compute_the_same_bits(mode: str) -> No
     assert "promises equal bits" in faults_of(document)[0].detail
     document["spec"]["prefill"]["threads"] = 2
     assert check(document).spec.prefill.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("decode", "words"),
+    [
+        ({"referenceMode": True}, "referenceMode needs engine torch"),
+        ({"device": "cpu", "vllm": {"kvDtype": "fp8"}}, "needs a GPU"),
+        ({"vllm": {"chunkedPrefill": False, "maxBatchedTokens": 64}}, "raise it, or set chunked"),
+        ({"vllm": {"maxBatchedTokens": 8}}, "take fewer slots"),
+    ],
+    ids=str,
+)
+def test_what_vllm_cannot_do_is_said_before_anything_starts(
+    decode: dict[str, Any], words: str
+) -> None:
+    assert any(words in f.detail for f in faults_of(a_job(decode={"engine": "vllm", **decode})))
+    harmless = a_job(decode={"engine": "torch", **decode, "referenceMode": False})
+    assert check(harmless).spec.decode.engine == "torch"
