@@ -16,9 +16,13 @@ from prometheus_client.registry import Collector
 _KEPT = ("process_cpu_seconds", "process_resident_memory_bytes", "process_start_time_seconds")
 
 
-def new_registry() -> CollectorRegistry:
+class Uncounted(CollectorRegistry):
+    """A registry on which `ebbtide.catalogue` makes metrics that count nothing."""
+
+
+def new_registry(*, counts: bool = True) -> CollectorRegistry:
     """A registry with the process's own figures: CPU seconds, resident bytes, start."""
-    registry = CollectorRegistry(auto_describe=True)
+    registry = (CollectorRegistry if counts else Uncounted)(auto_describe=True)
     registry.register(_Own(ProcessCollector(registry=None)))
     return registry
 

@@ -292,6 +292,9 @@ class StepReport(Model):
     evaluation: EvalStats | None = None
     tokens: TokenCounts = Field(default_factory=lambda: TokenCounts())
     prefill: PrefillCounts = Field(default_factory=lambda: PrefillCounts())
+    counted: dict[str, dict[str, float]] = Field(
+        default_factory=dict, description="What actors counted beside, by name and label."
+    )
     actors: tuple[ActorTimeline, ...] = ()
     learner: LearnerReport | None = None
     cost: CostReport = Field(default_factory=lambda: CostReport())

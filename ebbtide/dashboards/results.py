@@ -19,6 +19,7 @@ _SLICED = {
     "length": (_MEAN, _COUNT),
     "reward": (_MEAN,),
     "prompts": (_MEAN,),
+    "sign": (_TOKENS,),
 }
 
 LEARNING = Board(
@@ -157,6 +158,7 @@ LEARNING = Board(
                 ("length", "length"),
                 ("reward", "reward version"),
                 ("prompts", "prompt set"),
+                ("sign", "sign of the reward"),
             )
             for what, name, unit, about in _SLICED[by]
         ),

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from ebbtide.catalogue import DECODE, Instruments
 from ebbtide.wire import Cut, EngineStats, Failed, PolicyRef
 from services.decode.core.messages import Terminal
+from services.decode.core.totals import Totals
 
 _SOURCES = {
     "computed": "prefill_tokens",
@@ -18,10 +19,14 @@ _SOURCES = {
 
 
 class DecodeMetrics:
-    """Reasons of an end: stop | length | cut | a failure's code."""
+    """Reasons of an end: stop | length | cut | a failure's code.
+
+    `totals`: what heartbeats hand on, counted here whether or not anybody asks for metrics.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         make = Instruments(registry, DECODE)
+        self.totals = Totals()
         self._running = make.gauge("ebbtide_decode_running_samples")
         self._waiting = make.gauge("ebbtide_decode_waiting_samples")
         self._kv_used = make.gauge("ebbtide_decode_kv_used_tokens")
@@ -73,19 +78,24 @@ class DecodeMetrics:
     def pulled(self, outcome: str, size: int, seconds: float) -> None:
         """A ticket was used, or could not be. outcome: imported | miss | expired."""
         self._pulls.labels(outcome).inc()
-        self._moved.labels("in").inc(size)
+        self.totals.add("kv_pulls", outcome)
+        self._move("in", size)
         if size:
             self._pull_seconds.observe(seconds)
+            self.totals.add("kv_pull_seconds", by=seconds)
 
     def prompt(self, outcome: str, size: int = 0) -> None:
         """A prompt was asked for. outcome: imported | miss | expired | refused | silent | unfit."""
         self._prompts.labels(outcome).inc()
-        self._moved.labels("in").inc(size)
+        self.totals.add("prompt_requests", outcome)
+        self._move("in", size)
 
     def exported(self, size: int) -> None:
         """KV of so many bytes is held for a reader; 0: it could not be."""
-        self._exports.labels("held" if size else "failed").inc()
-        self._moved.labels("out").inc(size)
+        outcome = "held" if size else "failed"
+        self._exports.labels(outcome).inc()
+        self.totals.add("kv_exports", outcome)
+        self._move("out", size)
 
     def holds(self, exports: int) -> None:
         """So many exports may still be read."""
@@ -95,10 +105,18 @@ class DecodeMetrics:
         """A policy of `size` bytes was loaded in so many seconds."""
         self._load.observe(seconds)
         self._load_bytes.inc(size)
+        self.totals.add("loads", "loaded")
+        self.totals.add("load_seconds", by=seconds)
+        self.totals.add("load_bytes", by=size)
 
     def not_loaded(self) -> None:
         """A policy could not be loaded."""
         self._load_failures.inc()
+        self.totals.add("loads", "failed")
+
+    def _move(self, direction: str, size: int) -> None:
+        self._moved.labels(direction).inc(size)
+        self.totals.add("kv_bytes", direction, size)
 
 
 def _reason(fact: Terminal) -> str:

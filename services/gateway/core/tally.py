@@ -11,7 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from ebbtide.catalogue import HANDED, Metric
 from ebbtide.reports import MigrationReport, StepReport
+
+_JOB_LABELS = 2
+"""Those that name the job."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -122,6 +126,9 @@ def _added(report: StepReport) -> Iterator[Point]:
     prefill = report.prefill.model_dump()
     kinds = ("needed", "computed", "in_service", "saved_by_caching", "saved_by_dedup")
     yield from _each("ebbtide_job_prefill_tokens_total", {k: max(0, prefill[k]) for k in kinds})
+    for name, labels in report.counted.items():
+        if metric := HANDED.get(name):
+            yield from _counted(metric, labels)
     if report.decision:
         yield Point("ebbtide_job_decisions_total", 1.0, (report.decision.rule,))
     if report.migration:
@@ -131,6 +138,11 @@ def _added(report: StepReport) -> Iterator[Point]:
     if report.learner:
         skipped = report.learner.stats.get("skipped_updates", 0.0)
         yield Point("ebbtide_train_skipped_updates_total", skipped)
+
+
+def _counted(metric: Metric, values: Mapping[str, float]) -> Iterator[Point]:
+    own = len(metric.label_names) > _JOB_LABELS
+    return (Point(metric.name, v, (label,) if own else ()) for label, v in values.items())
 
 
 def _moves(moved: MigrationReport) -> Iterator[Point]:

@@ -29,6 +29,7 @@ from ebbtide.wire import (
 from services.planner.core.book import Book
 from services.planner.core.config import Data, Grpo, JobConfig
 from services.planner.core.cost import Meter, actor_cause, learner_cause
+from services.planner.core.counting import CountMeter
 from services.planner.core.course import ENDED, Course
 from services.planner.core.crew import Actor
 from services.planner.core.effects import Effect, Note
@@ -80,6 +81,7 @@ class Planner:
         self._config = config
         self._pen = pen = Pen(book=book, now=now)
         self._meter, self._prefill_meter = Meter(), PrefillMeter(takes_over=book.epoch > 1)
+        self._counts = CountMeter(takes_over=book.epoch > 1)
         self._scoring = ScoringDesk(
             tries=grpo.score_tries if grpo else 1,
             deadline=config.deadlines.score,
@@ -121,6 +123,7 @@ class Planner:
             meter=self._meter,
             layout=self._layout,
             prefill_meter=self._prefill_meter,
+            counts=self._counts,
         )
         self._pod, self._since = pod, now
         self._course.begin()
@@ -257,6 +260,7 @@ class Planner:
         if self._layout is not None:
             self._layout.hear(beat)
         self._prefill_meter.hear(beat)
+        self._counts.hear(beat)
 
     def _hear_prefill(self, beat: PrefillBeat) -> None:
         if beat.fence and beat.fence > self._pen.fence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
 import msgspec
@@ -84,6 +84,7 @@ class Ending(msgspec.Struct, frozen=True):
     economy: Economy
     job_uid: str
     prefill: PrefillCounts
+    counted: Mapping[str, Mapping[str, float]]
     decision: DecisionReport | None = None
     migration: MigrationReport | None = None
 
@@ -111,6 +112,7 @@ def report(ending: Ending) -> StepReport:
         evaluation=_evaluation(ending.evaluation),
         tokens=_tokens(step),
         prefill=ending.prefill,
+        counted={name: dict(labels) for name, labels in ending.counted.items()},
         actors=_actors(ending),
         learner=_learner(ending.update),
         cost=cost,

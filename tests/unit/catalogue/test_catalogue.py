@@ -50,6 +50,19 @@ def test_a_process_shows_no_more_series_than_the_catalogue_says(group: Group) ->
     assert names == {name for metric in group.metrics for name in metric.series_names}
 
 
+@pytest.mark.parametrize("group", GROUPS[1:], ids=lambda group: group.source)
+def test_a_process_that_does_not_count_shows_its_own_figures_alone(group: Group) -> None:
+    registry = new_registry(counts=False)
+    make = Instruments(registry, group)
+    for metric in group.metrics:
+        made = getattr(make, metric.kind)(metric.name).labels(*metric.label_names)
+        for use in {"counter": (made.inc,), "gauge": (made.set,)}.get(metric.kind, (made.observe,)):
+            use(1.0)
+    text = render(registry)[0].decode()
+    assert "ebbtide_" not in text
+    assert "process_cpu_seconds_total" in text
+
+
 def test_what_is_not_in_the_catalogue_cannot_be_made() -> None:
     with pytest.raises(AssertionError, match="not in the catalogue"):
         Instruments(CollectorRegistry(), DECODE).counter("ebbtide_decode_secrets_total")

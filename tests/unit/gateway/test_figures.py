@@ -56,6 +56,7 @@ def a_report(step: int, *, attempt: int = 1, tokens: int = 40, mean: float = 0.5
             ),
             SliceReport(by="length", value="1-64", samples=2, valued=0, tokens=9, truncated=0),
         ),
+        counted={"kv_pulls": {"imported": 2, "miss": 1}, "load_bytes": {"": 64}, "unheard-of": {}},
         migration=MigrationReport(rule="tau", ordered=3, moved=2, with_kv=2, failed=1),
     )
 
@@ -103,6 +104,13 @@ async def test_totals_are_sums_over_committed_steps() -> None:
     assert found["ebbtide_job_samples_total", "abandoned"] == 2
     assert found["ebbtide_job_phase_seconds_total", "decode"] == 12
     assert found["ebbtide_job_migrated_samples_total", "with_kv/tau"] == 4
+
+
+async def test_what_actors_counted_outlives_them() -> None:
+    found = await figures(await a_world(a_report(0), a_report(1)))
+    assert found["ebbtide_job_kv_pulls_total", "imported"] == 4
+    assert found["ebbtide_job_kv_pulls_total", "miss"] == 2
+    assert found["ebbtide_job_load_bytes_total", ""] == 128
 
 
 async def test_values_are_those_of_the_last_step_under_trls_names() -> None:
