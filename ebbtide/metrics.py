@@ -13,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-_KEPT = ("process_cpu_seconds", "process_resident_memory_bytes", "process_start_time_seconds")
+_KEPT = ("process_cpu_seconds", "process_resident_memory_bytes")
 
 
 class Uncounted(CollectorRegistry):
@@ -21,7 +21,7 @@ class Uncounted(CollectorRegistry):
 
 
 def new_registry(*, counts: bool = True) -> CollectorRegistry:
-    """A registry with the process's own figures: CPU seconds, resident bytes, start."""
+    """A registry with the process's own figures: CPU seconds, resident bytes."""
     registry = (CollectorRegistry if counts else Uncounted)(auto_describe=True)
     registry.register(_Own(ProcessCollector(registry=None)))
     return registry

@@ -36,7 +36,6 @@ DECODE = Group(
             Label("reason", "stop, length, cut, or a failure's code", 8),
         ),
         summary("ebbtide_decode_load_seconds", "seconds", "To fetch, load and probe a policy."),
-        counter("ebbtide_decode_load_bytes_total", "bytes", "Bytes of policies that were loaded."),
         counter("ebbtide_decode_load_failures_total", "failures", "Policies that did not load."),
         counter(
             "ebbtide_decode_prefill_tokens_total",
@@ -44,32 +43,7 @@ DECODE = Group(
             "Tokens that samples needed prefilled, by where they came from.",
             Label("source", "computed, shared, imported", 3),
         ),
-        counter(
-            "ebbtide_decode_prompt_requests_total",
-            "requests",
-            "Prompts that the prefill service was to have, by what came of them.",
-            Label("outcome", "imported, miss, expired, refused, silent, unfit", 6),
-        ),
-        counter(
-            "ebbtide_decode_kv_pulls_total",
-            "pulls",
-            "Tickets for KV by what came of them; expired: the lease was over before the read.",
-            Label("outcome", "imported, miss, expired", 3),
-        ),
-        summary("ebbtide_decode_kv_pull_seconds", "seconds", "To pull KV that was imported."),
-        counter(
-            "ebbtide_decode_kv_exports_total",
-            "exports",
-            "Cuts with KV: held for a reader, or not.",
-            Label("outcome", "held, failed", 2),
-        ),
         gauge("ebbtide_decode_kv_held_exports", "exports", "Exports that may still be read."),
-        counter(
-            "ebbtide_decode_kv_bytes_total",
-            "bytes",
-            "KV handed over.",
-            Label("direction", "in, out", 2),
-        ),
     ),
     per_actor=True,
 )

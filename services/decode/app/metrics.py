@@ -38,15 +38,9 @@ class DecodeMetrics:
         self._tokens = make.counter("ebbtide_decode_tokens_total")
         self._ended = make.counter("ebbtide_decode_ended_samples_total")
         self._load = make.summary("ebbtide_decode_load_seconds")
-        self._load_bytes = make.counter("ebbtide_decode_load_bytes_total")
         self._load_failures = make.counter("ebbtide_decode_load_failures_total")
         self._prefilled = make.counter("ebbtide_decode_prefill_tokens_total")
-        self._prompts = make.counter("ebbtide_decode_prompt_requests_total")
-        self._pulls = make.counter("ebbtide_decode_kv_pulls_total")
-        self._pull_seconds = make.summary("ebbtide_decode_kv_pull_seconds")
-        self._exports = make.counter("ebbtide_decode_kv_exports_total")
         self._held = make.gauge("ebbtide_decode_kv_held_exports")
-        self._moved = make.counter("ebbtide_decode_kv_bytes_total")
         self._drawn = 0
         self._filled = EngineStats()
         self._policy.set(-1)
@@ -77,25 +71,21 @@ class DecodeMetrics:
 
     def pulled(self, outcome: str, size: int, seconds: float) -> None:
         """A ticket was used, or could not be. outcome: imported | miss | expired."""
-        self._pulls.labels(outcome).inc()
         self.totals.add("kv_pulls", outcome)
-        self._move("in", size)
+        self.totals.add("kv_pulls", "expired", by=0)  # shown from the start: an alert sees it rise
+        self.totals.add("kv_bytes", "in", by=size)
         if size:
-            self._pull_seconds.observe(seconds)
             self.totals.add("kv_pull_seconds", by=seconds)
 
     def prompt(self, outcome: str, size: int = 0) -> None:
         """A prompt was asked for. outcome: imported | miss | expired | refused | silent | unfit."""
-        self._prompts.labels(outcome).inc()
         self.totals.add("prompt_requests", outcome)
-        self._move("in", size)
+        self.totals.add("kv_bytes", "in", by=size)
 
     def exported(self, size: int) -> None:
         """KV of so many bytes is held for a reader; 0: it could not be."""
-        outcome = "held" if size else "failed"
-        self._exports.labels(outcome).inc()
-        self.totals.add("kv_exports", outcome)
-        self._move("out", size)
+        self.totals.add("kv_exports", "held" if size else "failed")
+        self.totals.add("kv_bytes", "out", by=size)
 
     def holds(self, exports: int) -> None:
         """So many exports may still be read."""
@@ -104,7 +94,6 @@ class DecodeMetrics:
     def loaded(self, seconds: float, size: int) -> None:
         """A policy of `size` bytes was loaded in so many seconds."""
         self._load.observe(seconds)
-        self._load_bytes.inc(size)
         self.totals.add("loads", "loaded")
         self.totals.add("load_seconds", by=seconds)
         self.totals.add("load_bytes", by=size)
@@ -113,10 +102,6 @@ class DecodeMetrics:
         """A policy could not be loaded."""
         self._load_failures.inc()
         self.totals.add("loads", "failed")
-
-    def _move(self, direction: str, size: int) -> None:
-        self._moved.labels(direction).inc(size)
-        self.totals.add("kv_bytes", direction, size)
 
 
 def _reason(fact: Terminal) -> str:

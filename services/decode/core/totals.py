@@ -15,8 +15,7 @@ class Totals:
 
     def add(self, name: str, label: str = "", by: float = 1.0) -> None:
         """Count `by` more."""
-        if by:
-            self._sums[name, label] += by
+        self._sums[name, label] += by
 
     def counted(self) -> tuple[Counted, ...]:
         """All of them, in order."""

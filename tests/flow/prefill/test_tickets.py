@@ -90,7 +90,7 @@ class Stand:
         self.host = FakeHost(clock=self.clock)
         self.engine: Any = Engine(self.clock)
         self.log = logs.setup("error", stream=io.StringIO())
-        self.registries: dict[str, CollectorRegistry] = {}
+        self.metrics: dict[str, DecodeMetrics] = {}
         self.spans = FakeSpans()
 
     async def publish(self) -> tuple[PolicyRef, Ref]:
@@ -133,12 +133,12 @@ class Stand:
                     return
 
     def actor(self, pod: str) -> Prompts:
-        registry = self.registries[pod] = CollectorRegistry()
+        metrics = self.metrics[pod] = DecodeMetrics(CollectorRegistry())
         return Prompts(
             bus=self.bus,
             transfer=FakeTransfer(self.host, name=pod),
             engine=self.engine,
-            metrics=DecodeMetrics(registry),
+            metrics=metrics,
             log=self.log,
             job_uid=UID,
             pod=pod,
@@ -148,8 +148,8 @@ class Stand:
         )
 
     def outcome(self, pod: str, outcome: str) -> float:
-        name = "ebbtide_decode_prompt_requests_total"
-        return self.registries[pod].get_sample_value(name, {"outcome": outcome}) or 0.0
+        counted = self.metrics[pod].totals.counted()
+        return sum(c.value for c in counted if (c.name, c.label) == ("prompt_requests", outcome))
 
 
 def assign(policy: PolicyRef, seq: int = 0, layout: str = LAYOUT, step: int = 0) -> Assign:

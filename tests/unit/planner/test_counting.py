@@ -54,7 +54,8 @@ def test_actors_count_under_names_of_the_catalogue() -> None:
     assert Counted("kv_bytes", "out", 4.0) in metrics.totals.counted()
 
 
-def test_nothing_is_handed_on_of_what_did_not_happen() -> None:
+def test_an_actor_hands_on_sums_in_order() -> None:
     totals = Totals()
-    totals.add("kv_bytes", "in", 0)
-    assert totals.counted() == ()
+    for label, by in (("out", 1.0), ("in", 2.0), ("out", 0.5)):
+        totals.add("kv_bytes", label, by=by)
+    assert totals.counted() == (Counted("kv_bytes", "in", 2.0), Counted("kv_bytes", "out", 1.5))
