@@ -133,6 +133,26 @@ LEARNING = Board(
             (f"ebbtide_train_skipped_updates_total{{{JOB}}}", "skipped"),
         ),
         panel(
+            "Pass rate",
+            "percentunit",
+            "Share of valued training samples at or above the pass threshold.",
+            (f"ebbtide_train_pass_ratio{{{JOB}}}", "passed"),
+        ),
+        panel(
+            "Sampling",
+            "short",
+            "Settings of the last step: temperature, limit of a response, samples of a prompt.",
+            (f"ebbtide_train_temperature{{{JOB}}}", "temperature"),
+            (f"ebbtide_train_limit_tokens{{{JOB}}}", "limit"),
+            (f"ebbtide_train_group_samples{{{JOB}}}", "group"),
+        ),
+        panel(
+            "Age of samples",
+            "short",
+            "Versions between the policy that drew them and the step's.",
+            (f"ebbtide_train_sample_age_versions{{{JOB}}}", "{{stat}}"),
+        ),
+        panel(
             "Lengths of responses",
             "short",
             "Mean and longest, tokens.",

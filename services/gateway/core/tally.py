@@ -187,6 +187,7 @@ def _now(report: StepReport) -> Iterator[Point]:
     yield Point("ebbtide_job_policy_version", report.next_policy)
     yield from _lengths(report)
     yield from _rewards(report)
+    yield from _sampling(report)
     yield from _sliced(report)
     yield from _plan(report)
     stats = report.learner.stats if report.learner else {}
@@ -212,9 +213,20 @@ def _rewards(report: StepReport) -> Iterator[Point]:
         yield Point("ebbtide_train_reward", report.rewards.mean)
         yield Point("ebbtide_train_reward_std", report.rewards.std)
         yield from _each("ebbtide_train_rewards_mean", report.rewards.components)
+        if report.rewards.pass_rate is not None:
+            yield Point("ebbtide_train_pass_ratio", report.rewards.pass_rate)
     if report.groups.trained:
         flat = report.groups.zero_variance / report.groups.trained
         yield Point("ebbtide_train_frac_reward_zero_std", flat)
+
+
+def _sampling(report: StepReport) -> Iterator[Point]:
+    if found := report.sampling:
+        yield Point("ebbtide_train_temperature", found.temperature)
+        yield Point("ebbtide_train_limit_tokens", found.max_new_tokens)
+        yield Point("ebbtide_train_group_samples", found.group_size)
+        ages = {"mean": found.age, "max": found.oldest}
+        yield from _each("ebbtide_train_sample_age_versions", ages)
 
 
 def _sliced(report: StepReport) -> Iterator[Point]:

@@ -357,6 +357,7 @@ class Course:
             ),
             prefill=self._prefill_meter.taken(),
             counted=self._counts.taken(),
+            threshold=book.threshold,
             migration=self._layout.moved(step) if self._layout else None,
         )
         done = report(ending)

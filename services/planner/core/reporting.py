@@ -26,6 +26,7 @@ from ebbtide.reports import (
     PrefillCounts,
     RewardStats,
     SampleCounts,
+    SamplingReport,
     StepReport,
     TokenCounts,
 )
@@ -85,6 +86,7 @@ class Ending(msgspec.Struct, frozen=True):
     job_uid: str
     prefill: PrefillCounts
     counted: Mapping[str, Mapping[str, float]]
+    threshold: float
     decision: DecisionReport | None = None
     migration: MigrationReport | None = None
 
@@ -108,7 +110,8 @@ def report(ending: Ending) -> StepReport:
         phases=ending.marks.seconds(ending.now),
         samples=_samples(step),
         groups=_groups(step),
-        rewards=_rewards(step),
+        rewards=_rewards(step, ending.threshold),
+        sampling=_sampling(step),
         evaluation=_evaluation(ending.evaluation),
         tokens=_tokens(step),
         prefill=ending.prefill,
@@ -156,7 +159,7 @@ def _train_values(step: OpenStep) -> list[Value]:
     return values
 
 
-def _rewards(step: OpenStep) -> RewardStats | None:
+def _rewards(step: OpenStep, threshold: float) -> RewardStats | None:
     values = _train_values(step)
     if not values:
         return None
@@ -173,8 +176,28 @@ def _rewards(step: OpenStep) -> RewardStats | None:
         std=float(array.std()),
         minimum=float(array.min()),
         maximum=float(array.max()),
+        pass_rate=float((array >= threshold).mean()),
         components={name: _mean(found) for name, found in parts.items()},
         faults=dict(faults),
+    )
+
+
+def _sampling(step: OpenStep) -> SamplingReport | None:
+    plan = step.plan
+    ages = [
+        max(0, plan.policy.n - found.policy.n)
+        for sample, found in enumerate(step.rollouts)
+        if found is not None and step.group(sample).purpose == "train"
+    ]
+    if not ages:
+        return None
+    first = next(group for group in plan.groups if group.purpose == "train")
+    return SamplingReport(
+        temperature=first.temperature,
+        max_new_tokens=first.max_new_tokens,
+        group_size=first.size,
+        age=sum(ages) / len(ages),
+        oldest=max(ages),
     )
 
 
