@@ -75,6 +75,10 @@ class Stack:
         living = [r for r in found if r.metadata.deletion_timestamp is None]
         return sorted((_pod(r) for r in living), key=lambda pod: pod.name)
 
+    def gone(self, job: str) -> bool:
+        """Whether no pod object of the job is left: all its processes have been reaped."""
+        return not asyncio.run(self._list("Pod", {labels.JOB: job}))
+
     async def _list(self, kind: str, wanted: Mapping[str, str]) -> list[Resource]:
         async with open_cluster(self.state / "cluster.sqlite", clock=SystemClock()) as cluster:
             return (await cluster.list(kind, labels=wanted))[0]

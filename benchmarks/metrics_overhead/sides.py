@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from benchmarks.stack import Stack, running, until
 from ebbtide.demo import model
 
 STEPS, PROMPTS, GROUP, LIMIT = 24, 16, 4, 128
-SECONDS = 600.0
+SECONDS, LOOK_SECONDS = 600.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,13 @@ def compare(on: Side, off: Side, turn: int) -> Pair:
 
 def _await_end(stack: Stack, name: str) -> None:
     """Look at the store, not at the gateway: who waits must not make it work."""
-    until(lambda: bool(stack.pods(name)), seconds=SECONDS, what=f"pods of {name}")
-    until(lambda: not stack.pods(name), seconds=SECONDS, what=f"the end of {name}")
+
+    def holds(wanted: bool) -> bool:
+        time.sleep(LOOK_SECONDS)
+        return stack.gone(name) is wanted
+
+    until(lambda: holds(wanted=False), seconds=SECONDS, what=f"pods of {name}")
+    until(lambda: holds(wanted=True), seconds=SECONDS, what=f"the end of {name}")
     ended = stack.finished(name, seconds=SECONDS)
     assert ended.state == "Complete", ended.message
 
