@@ -78,7 +78,7 @@ class Planner:
     ) -> None:
         work, patience = config.work, config.patience
         grpo = work if isinstance(work, Grpo) else None
-        self._config = config
+        self._config, self._pod, self._since = config, pod, now
         self._pen = pen = Pen(book=book, now=now)
         self._meter, self._prefill_meter = Meter(), PrefillMeter(takes_over=book.epoch > 1)
         self._counts = CountMeter(takes_over=book.epoch > 1)
@@ -125,7 +125,6 @@ class Planner:
             prefill_meter=self._prefill_meter,
             counts=self._counts,
         )
-        self._pod, self._since = pod, now
         self._course.begin()
 
     @property
