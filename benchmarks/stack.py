@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ebbtide import labels
@@ -73,6 +74,10 @@ class Stack:
         found = asyncio.run(self._list("Pod", wanted))
         living = [r for r in found if r.metadata.deletion_timestamp is None]
         return sorted((_pod(r) for r in living), key=lambda pod: pod.name)
+
+    def gone(self, job: str) -> bool:
+        """Whether no pod object of the job is left: all its processes have been reaped."""
+        return not asyncio.run(self._list("Pod", {labels.JOB: job}))
 
     async def _list(self, kind: str, wanted: Mapping[str, str]) -> list[Resource]:
         async with open_cluster(self.state / "cluster.sqlite", clock=SystemClock()) as cluster:
@@ -150,10 +155,16 @@ def until(probe: Callable[[], T | None], *, seconds: float, what: Callable[[], s
 
 
 @contextmanager
-def running(state: Path, *, seconds: float = 120.0) -> Iterator[Stack]:
-    """Start a stack in the new folder `state`, end it and all its processes afterwards."""
+def running(
+    state: Path, *, seconds: float = 120.0, environ: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
+    """Start a stack in the new folder `state`, end it and all its processes afterwards.
+
+    `environ`: more variables that it is started with.
+    """
     state.mkdir(parents=True, exist_ok=True)
-    up = _cli("up", state, "--port", "0", "--timeout", f"{seconds:.0f}", "--json")
+    options = ("--port", "0", "--timeout", f"{seconds:.0f}", "--json")
+    up = _cli("up", state, *options, environ=environ or {})
     said = json.loads(up.stdout)
     token = Path(said["tokenFile"]).read_text().strip()
     try:
@@ -163,13 +174,15 @@ def running(state: Path, *, seconds: float = 120.0) -> Iterator[Stack]:
         _cli("down", state)
 
 
-def _cli(command: str, state: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def _cli(
+    command: str, state: Path, *more: str, environ: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-m", "ebbtide.cli", command, "--state-dir", str(state), *more],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=environment(),
+        env=environment() | dict(environ),
         check=False,
     )
     assert done.returncode == 0, f"ebbtide {command}: {done.stdout}{done.stderr}"

@@ -13,12 +13,16 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-_KEPT = ("process_cpu_seconds", "process_resident_memory_bytes", "process_start_time_seconds")
+_KEPT = ("process_cpu_seconds", "process_resident_memory_bytes")
 
 
-def new_registry() -> CollectorRegistry:
-    """A registry with the process's own figures: CPU seconds, resident bytes, start."""
-    registry = CollectorRegistry(auto_describe=True)
+class Uncounted(CollectorRegistry):
+    """A registry on which `ebbtide.catalogue` makes metrics that count nothing."""
+
+
+def new_registry(*, counts: bool = True) -> CollectorRegistry:
+    """A registry with the process's own figures: CPU seconds, resident bytes."""
+    registry = (CollectorRegistry if counts else Uncounted)(auto_describe=True)
     registry.register(_Own(ProcessCollector(registry=None)))
     return registry
 

@@ -59,12 +59,25 @@ class RewardStats(Model):
     std: float = Field(description="Standard deviation of the totals over all samples.")
     minimum: float = Field(description="Lowest total.")
     maximum: float = Field(description="Highest total.")
+    pass_rate: float | None = Field(
+        None, ge=0, le=1, description="Share of samples at or above evaluation.passThreshold."
+    )
     components: dict[str, float] = Field(
         default_factory=dict, description="Mean of each component before its weight."
     )
     faults: dict[str, int] = Field(
         default_factory=dict, description="Samples by their own fault (wrong format, ...)."
     )
+
+
+class SamplingReport(Model):
+    """How the training samples were drawn, and how old they were when they were used."""
+
+    temperature: float = Field(description="Of sampling.")
+    max_new_tokens: int = Field(ge=0, description="Limit of a response.")
+    group_size: int = Field(ge=0, description="Samples of one prompt.")
+    age: float = Field(0.0, ge=0, description="Mean number of versions behind the step's policy.")
+    oldest: int = Field(0, ge=0, description="The most.")
 
 
 class EvalStats(Model):
@@ -289,9 +302,13 @@ class StepReport(Model):
     samples: SampleCounts
     groups: GroupCounts = Field(default_factory=lambda: GroupCounts())
     rewards: RewardStats | None = None
+    sampling: SamplingReport | None = Field(None, description="Unset: nothing was accepted.")
     evaluation: EvalStats | None = None
     tokens: TokenCounts = Field(default_factory=lambda: TokenCounts())
     prefill: PrefillCounts = Field(default_factory=lambda: PrefillCounts())
+    counted: dict[str, dict[str, float]] = Field(
+        default_factory=dict, description="What actors counted beside, by name and label."
+    )
     actors: tuple[ActorTimeline, ...] = ()
     learner: LearnerReport | None = None
     cost: CostReport = Field(default_factory=lambda: CostReport())

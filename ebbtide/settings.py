@@ -64,6 +64,8 @@ class ProcessSettings(Settings):
     """Lines below this level are not written."""
     otlp_url: str = ""
     """Where spans of traces go by OTLP over HTTP (.../v1/traces); empty: traces are off."""
+    metrics: bool = True
+    """Whether the process counts; without, /metrics has its CPU and memory alone."""
     pod: str = "local"
     """Name of this process's pod: the instance in logs, heartbeats and cost."""
 

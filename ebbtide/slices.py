@@ -25,6 +25,14 @@ def bucket(tokens: int) -> str:
     return BUCKETS[sum(tokens > end for end in _ENDS)]
 
 
+SIGNS = ("negative", "zero", "positive")
+
+
+def sign(reward: float | None) -> str:
+    """Of a reward; empty: there is none."""
+    return "" if reward is None else SIGNS[(reward > 0) - (reward < 0) + 1]
+
+
 class Seen(msgspec.Struct, frozen=True):
     """One accepted sample. `reward`: None until it has a value."""
 
@@ -57,7 +65,9 @@ class Figures(Model):
 class SliceReport(Figures):
     """Training samples of a step that are alike in one respect."""
 
-    by: str = Field(description="task, length, prompts (a version of the prompt set), reward.")
+    by: str = Field(
+        description="task, length, prompts (a version of the prompt set), reward, sign."
+    )
     value: str = Field(description="Which; 'other' stands for the rarest tasks.")
 
 

@@ -24,8 +24,10 @@ def _per_job(*metrics: Metric) -> tuple[Metric, ...]:
 
 
 def _slices(*figures: tuple[str, str, str]) -> tuple[Metric, ...]:
-    by = Label("by", "task, length, prompts, reward", 4)
-    value = Label("value", "16 tasks and other, 6 lengths, 1 prompt set, 4 reward versions", 7)
+    by = Label("by", "task, length, prompts, reward, sign", 5)
+    value = Label(
+        "value", "16 tasks and other, 6 lengths, 1 prompt set, 4 reward versions, 3 signs", 7
+    )
     return tuple(
         gauge(f"ebbtide_slice_{name}", unit, f"{about}, last step, training samples.", by, value)
         for name, unit, about in figures
@@ -129,6 +131,47 @@ _PLANS = (
     gauge("ebbtide_job_publish_bytes", "bytes", "Size of the last policy."),
 )
 
+_HANDED = (
+    counter(
+        "ebbtide_job_kv_pulls_total",
+        "pulls",
+        "Tickets for KV by what came of them; expired: the lease was over before the read.",
+        Label("outcome", "imported, miss, expired", 3),
+    ),
+    counter("ebbtide_job_kv_pull_seconds_total", "seconds", "To pull KV that was imported."),
+    counter(
+        "ebbtide_job_kv_exports_total",
+        "exports",
+        "Cuts with KV: held for a reader, or not.",
+        Label("outcome", "held, failed", 2),
+    ),
+    counter(
+        "ebbtide_job_kv_bytes_total",
+        "bytes",
+        "KV handed over by actors.",
+        Label("direction", "in, out", 2),
+    ),
+    counter(
+        "ebbtide_job_prompt_requests_total",
+        "requests",
+        "Prompts that the prefill service was to have, by what came of them.",
+        Label("outcome", "imported, miss, expired, refused, silent, unfit", 6),
+    ),
+    counter(
+        "ebbtide_job_loads_total",
+        "loads",
+        "Policies that actors loaded, or could not.",
+        Label("outcome", "loaded, failed", 2),
+    ),
+    counter(
+        "ebbtide_job_load_seconds_total", "seconds", "To fetch, load and probe them, all actors."
+    ),
+    counter("ebbtide_job_load_bytes_total", "bytes", "Their bytes."),
+)
+"""Counted by actors and handed on with their heartbeats: it outlives them."""
+HANDED = {m.name.removeprefix("ebbtide_job_").removesuffix("_total"): m for m in _per_job(*_HANDED)}
+"""By the names that actors give them."""
+
 _MONEY = (
     counter(
         "ebbtide_job_held_seconds_total",
@@ -201,6 +244,16 @@ _LEARNING = (
         "Share of responses that the limit cut.",
         trl="completions/clipped_ratio",
     ),
+    gauge("ebbtide_train_pass_ratio", "1", "Share of valued samples at the pass threshold."),
+    gauge("ebbtide_train_temperature", "1", "Temperature of sampling."),
+    gauge("ebbtide_train_limit_tokens", "tokens", "Limit of a response."),
+    gauge("ebbtide_train_group_samples", "samples", "Samples of one prompt."),
+    gauge(
+        "ebbtide_train_sample_age_versions",
+        "versions",
+        "Versions between the policy of samples and the step's.",
+        Label("stat", "mean, max", 2),
+    ),
     gauge("ebbtide_train_loss", "1", "Loss of the last update.", trl="loss"),
     gauge("ebbtide_train_kl", "nats", "KL to the initial policy per token.", trl="kl"),
     gauge("ebbtide_train_entropy", "nats", "Entropy per token.", trl="entropy"),
@@ -270,6 +323,6 @@ JOBS = Group(
     "The gateway's GET /v1/metrics: figures of every job that runs or ended lately.",
     (
         gauge("ebbtide_jobs", "jobs", "Jobs by state.", NAMESPACE, Label("state", "a state", 8)),
-        *_per_job(*_COURSE, *_PLANS, *_MONEY, *_LEARNING),
+        *_per_job(*_COURSE, *_PLANS, *_HANDED, *_MONEY, *_LEARNING),
     ),
 )

@@ -21,7 +21,7 @@ def samples(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 10,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Group: step, purpose, task, length, prompts, policy, reward."),
+        typer.Option(help="Group: step, purpose, task, length, prompts, policy, reward, sign."),
     ] = None,
     since: Annotated[int | None, typer.Option(min=0, help="With --by: from this step on.")] = None,
     as_json: AsJson = False,

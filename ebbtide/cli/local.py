@@ -52,15 +52,13 @@ def start(*, port: int, folder: Path | None, timeout: float, as_json: bool) -> N
 
 def _launch(state: Path, port: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", _MODULE, "--state", str(state), "--port", str(port)]
-    # A shell's own EBBTIDE_ variables are the client's; services refuse what they do not know.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("EBBTIDE_")}
+    # The supervisor hands on what it knows of our variables, and no other: many are the client's.
     with (state / UP_LOG).open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - our own module
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=environment,
             start_new_session=True,
         )
 

@@ -11,7 +11,7 @@ from ebbtide.cli.show import console, print_json, table
 from ebbtide.client import Client
 from ebbtide.errors import Refused
 
-KEYS = ("step", "purpose", "task", "length", "prompts", "policy", "reward")
+KEYS = ("step", "purpose", "task", "length", "prompts", "policy", "reward", "sign")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ _SLICED = {
     "length": (_MEAN, _COUNT),
     "reward": (_MEAN,),
     "prompts": (_MEAN,),
+    "sign": (_TOKENS,),
 }
 
 LEARNING = Board(
@@ -132,6 +133,26 @@ LEARNING = Board(
             (f"ebbtide_train_skipped_updates_total{{{JOB}}}", "skipped"),
         ),
         panel(
+            "Pass rate",
+            "percentunit",
+            "Share of valued training samples at or above the pass threshold.",
+            (f"ebbtide_train_pass_ratio{{{JOB}}}", "passed"),
+        ),
+        panel(
+            "Sampling",
+            "short",
+            "Settings of the last step: temperature, limit of a response, samples of a prompt.",
+            (f"ebbtide_train_temperature{{{JOB}}}", "temperature"),
+            (f"ebbtide_train_limit_tokens{{{JOB}}}", "limit"),
+            (f"ebbtide_train_group_samples{{{JOB}}}", "group"),
+        ),
+        panel(
+            "Age of samples",
+            "short",
+            "Versions between the policy that drew them and the step's.",
+            (f"ebbtide_train_sample_age_versions{{{JOB}}}", "{{stat}}"),
+        ),
+        panel(
             "Lengths of responses",
             "short",
             "Mean and longest, tokens.",
@@ -157,6 +178,7 @@ LEARNING = Board(
                 ("length", "length"),
                 ("reward", "reward version"),
                 ("prompts", "prompt set"),
+                ("sign", "sign of the reward"),
             )
             for what, name, unit, about in _SLICED[by]
         ),

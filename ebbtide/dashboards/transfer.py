@@ -24,14 +24,14 @@ _KV_PANELS = (
         "Tickets by outcome",
         "short",
         "Pulls of KV; expired reads should be none.",
-        (f"sum by (outcome) (ebbtide_decode_kv_pulls_total{{{JOB}}})", "{{outcome}}"),
+        (f"sum by (outcome) (ebbtide_job_kv_pulls_total{{{JOB}}})", "{{outcome}}"),
         needs=_MOVES,
     ),
     panel(
         "Exports",
         "short",
-        "Cuts with KV: held for a reader or not; and leases that are open now.",
-        (f"sum by (outcome) (ebbtide_decode_kv_exports_total{{{JOB}}})", "{{outcome}}"),
+        "Cuts with KV: held for a reader or not.",
+        (f"sum by (outcome) (ebbtide_job_kv_exports_total{{{JOB}}})", "{{outcome}}"),
         needs=_MOVES,
     ),
     panel(
@@ -42,9 +42,9 @@ _KV_PANELS = (
     ),
     panel(
         "KV handed over",
-        "Bps",
-        "Bytes per second by direction.",
-        (rate("ebbtide_decode_kv_bytes_total", "direction"), "{{direction}}"),
+        "bytes",
+        "By direction, actors that have ended included.",
+        (f"sum by (direction) (ebbtide_job_kv_bytes_total{{{JOB}}})", "{{direction}}"),
         needs=_MOVES,
     ),
     panel(
@@ -53,8 +53,8 @@ _KV_PANELS = (
         "Mean over pulls that brought KV.",
         (
             (
-                f"sum(ebbtide_decode_kv_pull_seconds_sum{{{JOB}}})"
-                f" / (sum(ebbtide_decode_kv_pull_seconds_count{{{JOB}}}) > 0)"
+                f"sum(ebbtide_job_kv_pull_seconds_total{{{JOB}}})"
+                f' / (sum(ebbtide_job_kv_pulls_total{{{JOB},outcome="imported"}}) > 0)'
             ),
             "pull",
         ),
@@ -95,7 +95,7 @@ _KV_PANELS = (
         "short",
         "What came of each prompt that an actor asked the service for.",
         (
-            f"sum by (outcome) (ebbtide_decode_prompt_requests_total{{{JOB}}})",
+            f"sum by (outcome) (ebbtide_job_prompt_requests_total{{{JOB}}})",
             "{{outcome}}",
         ),
         needs=_SERVICE,
@@ -174,8 +174,8 @@ WEIGHTS = Board(
         panel(
             "Bytes loaded",
             "bytes",
-            "By all actors together.",
-            (f"sum(ebbtide_decode_load_bytes_total{{{JOB}}})", "bytes"),
+            "By all actors together, those that have ended included.",
+            (f"sum(ebbtide_job_load_bytes_total{{{JOB}}})", "bytes"),
         ),
         panel(
             "Loads that failed",

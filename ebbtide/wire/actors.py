@@ -124,6 +124,14 @@ class EngineStats(Wire, frozen=True):
     prefill_seconds: float = 0.0
 
 
+class Counted(Wire, frozen=True, array_like=True):
+    """What a process has counted since it began, by name and label (the figures `ebbtide_job_*`)."""
+
+    name: str
+    label: str
+    value: float
+
+
 class Heartbeat(Wire, frozen=True, tag="heartbeat"):
     """An actor's whole inventory. state: loading | serving | draining | empty | asleep.
 
@@ -132,6 +140,7 @@ class Heartbeat(Wire, frozen=True, tag="heartbeat"):
     `number` is at least the reply's `as_of`, is lost. `incarnation` changes with each process.
     `holding` lists cut dispatches whose KV is neither read nor expired: the actor stays for them.
     `prefill_seconds`: spent by this process on prompts of samples that it finished.
+    `counted`: what would be lost with the process, were it nowhere but at /metrics.
     `load_failure`: why the last try to load the wanted policy failed; it is tried again while
     the state is loading, and draining says that the actor has given up and ends.
     """
@@ -148,6 +157,7 @@ class Heartbeat(Wire, frozen=True, tag="heartbeat"):
     prefill_seconds: float = 0.0
     holding: tuple[Dispatch, ...] = ()
     load_failure: str = ""
+    counted: tuple[Counted, ...] = ()
 
 
 class LearnerBeat(Wire, frozen=True, tag="learner"):
@@ -216,7 +226,7 @@ class TicketRequest(Wire, frozen=True, tag="ticket"):
     """An actor asks the prefill service for the KV of a prompt, all its tokens but the last.
 
     `prompt` is packed, and `key` is its name. `fence` is that of the hand-out which needs it. The
-    reader waits for `seconds`.
+    reader waits for `seconds`. `step`: of the sample that needs it.
     """
 
     fence: Fence
@@ -225,6 +235,7 @@ class TicketRequest(Wire, frozen=True, tag="ticket"):
     key: KvKey
     prompt: bytes
     seconds: float
+    step: int = 0
 
 
 class Granted(Wire, frozen=True, tag="granted"):

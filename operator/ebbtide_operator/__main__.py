@@ -57,6 +57,7 @@ def body(*, settings: OperatorSettings, site: Site) -> Body:
                 namespace=settings.namespace or None,
                 metrics=OperatorMetrics(process.registry, since=clock.wall()),
                 log=process.log,
+                spans=process.spans,
             )
             await _serve(process, lease, controller)
 
@@ -108,7 +109,7 @@ def main() -> int:
         return EXIT_REFUSED
     log = logs.setup(settings.log_level, role="operator", pod=settings.pod)
     work = body(settings=settings, site=site)
-    return run(work, settings=settings, registry=new_registry(), log=log)
+    return run(work, settings=settings, registry=new_registry(counts=settings.metrics), log=log)
 
 
 if __name__ == "__main__":

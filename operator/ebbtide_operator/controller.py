@@ -19,6 +19,7 @@ from ebbtide.errors import Conflict, NotFound, Refused, Temporary
 from ebbtide.logs import Log
 from ebbtide.objects import rfc3339
 from ebbtide.ports import Blobs, Clock, Cluster, Meta, Resource
+from ebbtide.tracing import NO_SPANS, Spans
 from ebbtide.usage import Usage
 from ebbtide_operator.cache import Cache, JobKey
 from ebbtide_operator.core.look import Observed
@@ -28,6 +29,7 @@ from ebbtide_operator.core.reconcile import reconcile
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease, Lost
 from ebbtide_operator.metrics import OperatorMetrics
+from ebbtide_operator.starts import Starts
 
 CONFLICT_SECONDS = 0.05
 RETRY_SECONDS = 0.5
@@ -51,8 +53,9 @@ class Controller:
         namespace: str | None,
         metrics: OperatorMetrics,
         log: Log,
+        spans: Spans = NO_SPANS,
     ) -> None:
-        self._metrics = metrics
+        self._metrics, self._starts = metrics, Starts(spans, since=clock.wall())
         self._looked: dict[JobKey, float] = {}
         self._refused: dict[JobKey, str] = {}
         self._cluster, self._blobs, self._clock = cluster, blobs, clock
@@ -129,6 +132,7 @@ class Controller:
         seen = self.cache.observe(job)
         seen = msgspec.structs.replace(seen, refused=self._refused.pop(job, ""))
         self._metrics.saw(seen.pods, self._clock.wall())
+        self._starts.saw(seen.job, seen.pods, self._clock.wall())
         plan = self._plan(job, seen)
         if plan is None:
             return "unjudged", RESYNC_SECONDS

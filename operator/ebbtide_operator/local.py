@@ -220,7 +220,7 @@ def main() -> int:
     return run(
         lambda process: serve(settings, process, places, sign),
         settings=settings,
-        registry=new_registry(),
+        registry=new_registry(counts=settings.metrics),
         log=log,
     )
 

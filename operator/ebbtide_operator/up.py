@@ -136,7 +136,7 @@ class Stack:
 
     def _make_children(self) -> list[Child]:
         state = self._state
-        common = {"EBBTIDE_CLUSTER": str(leftovers.store_file(state))}
+        common = {"EBBTIDE_CLUSTER": str(leftovers.store_file(state))} | _seen()
         runner = common | {
             "EBBTIDE_LOGS_DIR": str(state / "logs"),
             "EBBTIDE_SECRETS_DIR": str(state / "secrets"),
@@ -173,6 +173,11 @@ def _handed_on(name: str) -> dict[str, str]:
     return {name: value} if (value := os.environ.get(name)) else {}
 
 
+def _seen() -> dict[str, str]:
+    """How processes are seen: whether they count, and where their spans go."""
+    return _handed_on("EBBTIDE_METRICS") | _handed_on("EBBTIDE_OTLP_URL")
+
+
 def _blobs_url(state: Path) -> str:
     return (state / "blobs").as_uri()
 
@@ -188,7 +193,7 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
-            **_handed_on("EBBTIDE_OTLP_URL"),
+            **_seen(),
         },
         role_env={role: {"EBBTIDE_NATS_USER": role} | _given(role, os.environ) for role in ROLES},
         secret_env={

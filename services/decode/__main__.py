@@ -23,7 +23,12 @@ def main() -> int:
     log = logs.setup(settings.log_level, role="decode", job=settings.job, pod=settings.pod)
     from services.decode.app.body import body  # noqa: PLC0415 - settings are checked first
 
-    return run(body(settings=settings), settings=settings, registry=new_registry(), log=log)
+    return run(
+        body(settings=settings),
+        settings=settings,
+        registry=new_registry(counts=settings.metrics),
+        log=log,
+    )
 
 
 if __name__ == "__main__":

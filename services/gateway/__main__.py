@@ -27,7 +27,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     log = logs.setup(settings.log_level, role="gateway", pod=settings.pod)
     from services.gateway.app.server import body  # noqa: PLC0415 - settings are checked first
 
-    registry = new_registry()
+    registry = new_registry(counts=settings.metrics)
     return run(body(settings=settings), settings=settings, registry=registry, log=log)
 
 

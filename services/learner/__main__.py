@@ -30,7 +30,12 @@ def main() -> int:
     )
     from services.learner.app.shell import body  # noqa: PLC0415 - settings are checked first
 
-    code = run(body(settings=settings), settings=settings, registry=new_registry(), log=log)
+    code = run(
+        body(settings=settings),
+        settings=settings,
+        registry=new_registry(counts=settings.metrics),
+        log=log,
+    )
     sys.stdout.flush()
     sys.stderr.flush()
     # A thread may wait for a dead rank inside a collective, and would hold up a plain exit.

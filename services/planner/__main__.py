@@ -30,7 +30,12 @@ def main() -> int:
     from services.planner.app.body import body, relax_gc  # noqa: PLC0415 - settings first
 
     relax_gc()
-    return run(body(settings=settings), settings=settings, registry=new_registry(), log=log)
+    return run(
+        body(settings=settings),
+        settings=settings,
+        registry=new_registry(counts=settings.metrics),
+        log=log,
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from ebbtide.catalogue import DECODE, Instruments
 from ebbtide.wire import Cut, EngineStats, Failed, PolicyRef
 from services.decode.core.messages import Terminal
+from services.decode.core.totals import Totals
 
 _SOURCES = {
     "computed": "prefill_tokens",
@@ -18,10 +19,14 @@ _SOURCES = {
 
 
 class DecodeMetrics:
-    """Reasons of an end: stop | length | cut | a failure's code."""
+    """Reasons of an end: stop | length | cut | a failure's code.
+
+    `totals`: what heartbeats hand on, counted here whether or not anybody asks for metrics.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         make = Instruments(registry, DECODE)
+        self.totals = Totals()
         self._running = make.gauge("ebbtide_decode_running_samples")
         self._waiting = make.gauge("ebbtide_decode_waiting_samples")
         self._kv_used = make.gauge("ebbtide_decode_kv_used_tokens")
@@ -33,15 +38,9 @@ class DecodeMetrics:
         self._tokens = make.counter("ebbtide_decode_tokens_total")
         self._ended = make.counter("ebbtide_decode_ended_samples_total")
         self._load = make.summary("ebbtide_decode_load_seconds")
-        self._load_bytes = make.counter("ebbtide_decode_load_bytes_total")
         self._load_failures = make.counter("ebbtide_decode_load_failures_total")
         self._prefilled = make.counter("ebbtide_decode_prefill_tokens_total")
-        self._prompts = make.counter("ebbtide_decode_prompt_requests_total")
-        self._pulls = make.counter("ebbtide_decode_kv_pulls_total")
-        self._pull_seconds = make.summary("ebbtide_decode_kv_pull_seconds")
-        self._exports = make.counter("ebbtide_decode_kv_exports_total")
         self._held = make.gauge("ebbtide_decode_kv_held_exports")
-        self._moved = make.counter("ebbtide_decode_kv_bytes_total")
         self._ways = make.gauge("ebbtide_decode_kv_transfer_ways")
         self._drawn = 0
         self._filled = EngineStats()
@@ -73,20 +72,21 @@ class DecodeMetrics:
 
     def pulled(self, outcome: str, size: int, seconds: float) -> None:
         """A ticket was used, or could not be. outcome: imported | miss | expired."""
-        self._pulls.labels(outcome).inc()
-        self._moved.labels("in").inc(size)
+        self.totals.add("kv_pulls", outcome)
+        self.totals.add("kv_pulls", "expired", by=0)  # shown from the start: an alert sees it rise
+        self.totals.add("kv_bytes", "in", by=size)
         if size:
-            self._pull_seconds.observe(seconds)
+            self.totals.add("kv_pull_seconds", by=seconds)
 
     def prompt(self, outcome: str, size: int = 0) -> None:
         """A prompt was asked for. outcome: imported | miss | expired | refused | silent | unfit."""
-        self._prompts.labels(outcome).inc()
-        self._moved.labels("in").inc(size)
+        self.totals.add("prompt_requests", outcome)
+        self.totals.add("kv_bytes", "in", by=size)
 
     def exported(self, size: int) -> None:
         """KV of so many bytes is held for a reader; 0: it could not be."""
-        self._exports.labels("held" if size else "failed").inc()
-        self._moved.labels("out").inc(size)
+        self.totals.add("kv_exports", "held" if size else "failed")
+        self.totals.add("kv_bytes", "out", by=size)
 
     def holds(self, exports: int) -> None:
         """So many exports may still be read."""
@@ -99,11 +99,14 @@ class DecodeMetrics:
     def loaded(self, seconds: float, size: int) -> None:
         """A policy of `size` bytes was loaded in so many seconds."""
         self._load.observe(seconds)
-        self._load_bytes.inc(size)
+        self.totals.add("loads", "loaded")
+        self.totals.add("load_seconds", by=seconds)
+        self.totals.add("load_bytes", by=size)
 
     def not_loaded(self) -> None:
         """A policy could not be loaded."""
         self._load_failures.inc()
+        self.totals.add("loads", "failed")
 
 
 def _reason(fact: Terminal) -> str:

@@ -88,7 +88,8 @@ class Prompts:
 
     async def _ticket(self, assign: Assign, key: KvKey, prompt: bytes) -> KvTicket | None:
         fence = assign.dispatch.fence
-        request = TicketRequest(fence, self.pod, assign.policy, key, prompt, self.ask)
+        step = assign.key.step_issued
+        request = TicketRequest(fence, self.pod, assign.policy, key, prompt, self.ask, step)
         data = wire.encode(request)
         if len(data) > streams.MAX_MESSAGE_BYTES:
             self.metrics.prompt("unfit")

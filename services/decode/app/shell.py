@@ -239,7 +239,8 @@ class Shell:
             outbox=len(beat.outbox),
         )
         subject = streams.beat(settings.job_uid, "decode", settings.pod)
-        await self._world.bus.beat(subject, encode(beat))
+        told = msgspec.structs.replace(beat, counted=self._metrics.totals.counted())
+        await self._world.bus.beat(subject, encode(told))
 
     # --- what is done -----------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from services.gateway.core.slices import KEYS, sliced
 MOST_STEPS = 200
 """In one answer: their records are read anew for each."""
 
-Key = Literal["step", "purpose", "task", "length", "prompts", "policy", "reward"]
+Key = Literal["step", "purpose", "task", "length", "prompts", "policy", "reward", "sign"]
 First = Annotated[
     int | None, Query(alias="firstStep", ge=0, le=2**31, description="Default: lastStep.")
 ]

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ebbtide.slices import DIGITS, Seen, bucket, figures_of, seen_of
+from ebbtide.slices import DIGITS, Seen, bucket, figures_of, seen_of, sign
 from ebbtide.wire import Accepted, SampleKey, Scored
 from services.gateway.core.history import StepView
 
-KEYS = ("step", "purpose", "task", "length", "prompts", "policy", "reward")
+KEYS = ("step", "purpose", "task", "length", "prompts", "policy", "reward", "sign")
 
 
 def sliced(
@@ -54,4 +54,5 @@ def _places(
         "prompts": digests.get(source, "")[:DIGITS],
         "policy": f"v{accepted.policy.n} {accepted.policy.digest[:DIGITS]}",
         "reward": scored.scorer_digest[:DIGITS] if scored else "",
+        "sign": sign(seen_of(accepted, scored).reward),
     }

@@ -11,7 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from ebbtide.catalogue import HANDED, Metric
 from ebbtide.reports import MigrationReport, StepReport
+
+_JOB_LABELS = 2
+"""Those that name the job."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -122,6 +126,9 @@ def _added(report: StepReport) -> Iterator[Point]:
     prefill = report.prefill.model_dump()
     kinds = ("needed", "computed", "in_service", "saved_by_caching", "saved_by_dedup")
     yield from _each("ebbtide_job_prefill_tokens_total", {k: max(0, prefill[k]) for k in kinds})
+    for name, labels in report.counted.items():
+        if metric := HANDED.get(name):
+            yield from _counted(metric, labels)
     if report.decision:
         yield Point("ebbtide_job_decisions_total", 1.0, (report.decision.rule,))
     if report.migration:
@@ -131,6 +138,11 @@ def _added(report: StepReport) -> Iterator[Point]:
     if report.learner:
         skipped = report.learner.stats.get("skipped_updates", 0.0)
         yield Point("ebbtide_train_skipped_updates_total", skipped)
+
+
+def _counted(metric: Metric, values: Mapping[str, float]) -> Iterator[Point]:
+    own = len(metric.label_names) > _JOB_LABELS
+    return (Point(metric.name, v, (label,) if own else ()) for label, v in values.items())
 
 
 def _moves(moved: MigrationReport) -> Iterator[Point]:
@@ -175,6 +187,7 @@ def _now(report: StepReport) -> Iterator[Point]:
     yield Point("ebbtide_job_policy_version", report.next_policy)
     yield from _lengths(report)
     yield from _rewards(report)
+    yield from _sampling(report)
     yield from _sliced(report)
     yield from _plan(report)
     stats = report.learner.stats if report.learner else {}
@@ -200,9 +213,20 @@ def _rewards(report: StepReport) -> Iterator[Point]:
         yield Point("ebbtide_train_reward", report.rewards.mean)
         yield Point("ebbtide_train_reward_std", report.rewards.std)
         yield from _each("ebbtide_train_rewards_mean", report.rewards.components)
+        if report.rewards.pass_rate is not None:
+            yield Point("ebbtide_train_pass_ratio", report.rewards.pass_rate)
     if report.groups.trained:
         flat = report.groups.zero_variance / report.groups.trained
         yield Point("ebbtide_train_frac_reward_zero_std", flat)
+
+
+def _sampling(report: StepReport) -> Iterator[Point]:
+    if found := report.sampling:
+        yield Point("ebbtide_train_temperature", found.temperature)
+        yield Point("ebbtide_train_limit_tokens", found.max_new_tokens)
+        yield Point("ebbtide_train_group_samples", found.group_size)
+        ages = {"mean": found.age, "max": found.oldest}
+        yield from _each("ebbtide_train_sample_age_versions", ages)
 
 
 def _sliced(report: StepReport) -> Iterator[Point]:

@@ -107,7 +107,7 @@ class Book:
         self.lengths = lengths or Lengths()
         self._job_uid = job_uid
         self._rows_per_step = rows_per_step
-        self._threshold = threshold
+        self.threshold = threshold
         self._apply = {
             Epoch: self._epoch,
             StepOpened: self._opened,
@@ -217,7 +217,7 @@ class Book:
         step = self.open
         assert step is not None, "a step is opened before it is committed"
         assert record.step == step.plan.step
-        result = evaluate(step, self._threshold)
+        result = evaluate(step, self.threshold)
         self.evals += [result] if result else []
         self.settled = frozenset(
             code for code, got in zip(step.codes, step.rollouts, strict=True) if got is not None

@@ -13,6 +13,7 @@ from ebbtide.wire import Aged, Committed, Learned, PolicyRef, Ref, StepOpened
 from services.planner.core.adoption import adopt
 from services.planner.core.config import Data, Grpo, JobConfig
 from services.planner.core.cost import Meter, spent
+from services.planner.core.counting import CountMeter
 from services.planner.core.effects import Finish, Report
 from services.planner.core.events import PromptsLoaded
 from services.planner.core.handouts import Handouts
@@ -55,11 +56,12 @@ class Course:
         meter: Meter,
         layout: Layout | None,
         prefill_meter: PrefillMeter,
+        counts: CountMeter,
     ) -> None:
         self._pen, self._config, self._data = pen, config, data
         self._handouts, self._intake, self._scoring = handouts, intake, scoring
         self._training, self._meter = training, meter
-        self._prefill_meter = prefill_meter
+        self._prefill_meter, self._counts = prefill_meter, counts
         self._prompts = Prompts(config=config, data=data)
         self._prompts_at = -math.inf
         self._aged_at = self._grace_until = pen.reachable
@@ -354,6 +356,8 @@ class Course:
                 stretches=stretches,
             ),
             prefill=self._prefill_meter.taken(),
+            counted=self._counts.taken(),
+            threshold=book.threshold,
             migration=self._layout.moved(step) if self._layout else None,
         )
         done = report(ending)

@@ -29,6 +29,7 @@ from ebbtide.wire import (
 from services.planner.core.book import Book
 from services.planner.core.config import Data, Grpo, JobConfig
 from services.planner.core.cost import Meter, actor_cause, learner_cause
+from services.planner.core.counting import CountMeter
 from services.planner.core.course import ENDED, Course
 from services.planner.core.crew import Actor
 from services.planner.core.effects import Effect, Note
@@ -77,9 +78,10 @@ class Planner:
     ) -> None:
         work, patience = config.work, config.patience
         grpo = work if isinstance(work, Grpo) else None
-        self._config = config
+        self._config, self._pod, self._since = config, pod, now
         self._pen = pen = Pen(book=book, now=now)
         self._meter, self._prefill_meter = Meter(), PrefillMeter(takes_over=book.epoch > 1)
+        self._counts = CountMeter(takes_over=book.epoch > 1)
         self._scoring = ScoringDesk(
             tries=grpo.score_tries if grpo else 1,
             deadline=config.deadlines.score,
@@ -121,8 +123,8 @@ class Planner:
             meter=self._meter,
             layout=self._layout,
             prefill_meter=self._prefill_meter,
+            counts=self._counts,
         )
-        self._pod, self._since = pod, now
         self._course.begin()
 
     @property
@@ -257,6 +259,7 @@ class Planner:
         if self._layout is not None:
             self._layout.hear(beat)
         self._prefill_meter.hear(beat)
+        self._counts.hear(beat)
 
     def _hear_prefill(self, beat: PrefillBeat) -> None:
         if beat.fence and beat.fence > self._pen.fence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
 import msgspec
@@ -26,6 +26,7 @@ from ebbtide.reports import (
     PrefillCounts,
     RewardStats,
     SampleCounts,
+    SamplingReport,
     StepReport,
     TokenCounts,
 )
@@ -84,6 +85,8 @@ class Ending(msgspec.Struct, frozen=True):
     economy: Economy
     job_uid: str
     prefill: PrefillCounts
+    counted: Mapping[str, Mapping[str, float]]
+    threshold: float
     decision: DecisionReport | None = None
     migration: MigrationReport | None = None
 
@@ -107,10 +110,12 @@ def report(ending: Ending) -> StepReport:
         phases=ending.marks.seconds(ending.now),
         samples=_samples(step),
         groups=_groups(step),
-        rewards=_rewards(step),
+        rewards=_rewards(step, ending.threshold),
+        sampling=_sampling(step),
         evaluation=_evaluation(ending.evaluation),
         tokens=_tokens(step),
         prefill=ending.prefill,
+        counted={name: dict(labels) for name, labels in ending.counted.items()},
         actors=_actors(ending),
         learner=_learner(ending.update),
         cost=cost,
@@ -154,7 +159,7 @@ def _train_values(step: OpenStep) -> list[Value]:
     return values
 
 
-def _rewards(step: OpenStep) -> RewardStats | None:
+def _rewards(step: OpenStep, threshold: float) -> RewardStats | None:
     values = _train_values(step)
     if not values:
         return None
@@ -171,8 +176,28 @@ def _rewards(step: OpenStep) -> RewardStats | None:
         std=float(array.std()),
         minimum=float(array.min()),
         maximum=float(array.max()),
+        pass_rate=float((array >= threshold).mean()),
         components={name: _mean(found) for name, found in parts.items()},
         faults=dict(faults),
+    )
+
+
+def _sampling(step: OpenStep) -> SamplingReport | None:
+    plan = step.plan
+    ages = [
+        max(0, plan.policy.n - found.policy.n)
+        for sample, found in enumerate(step.rollouts)
+        if found is not None and step.group(sample).purpose == "train"
+    ]
+    if not ages:
+        return None
+    first = next(group for group in plan.groups if group.purpose == "train")
+    return SamplingReport(
+        temperature=first.temperature,
+        max_new_tokens=first.max_new_tokens,
+        group_size=first.size,
+        age=sum(ages) / len(ages),
+        oldest=max(ages),
     )
 
 

@@ -1,4 +1,4 @@
-"""A step's training samples by task, length, version of the prompts and of the reward (pure)."""
+"""A step's training samples by task, length, version of the prompts and of the reward, and sign of it (pure)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ebbtide.slices import (
     figures_of,
     rarest_as_other,
     seen_of,
+    sign,
 )
 from ebbtide.wire import Accepted
 from services.planner.core.samples import OpenStep
 
-MOST = {"task": 16, "length": 6, "prompts": 1, "reward": 4}
+MOST = {"task": 16, "length": 6, "prompts": 1, "reward": 4, "sign": 3}
 """Values of each kind that are named; with these a job's figures stay few."""
 
 
@@ -46,9 +47,11 @@ def slices(step: OpenStep) -> tuple[SliceReport, ...]:
 def _places(step: OpenStep, sample: int, accepted: Accepted, prompts: str) -> Mapping[str, str]:
     """Where a sample belongs by each kind; an empty name: it is not known."""
     scored = step.scores[sample]
+    reward = seen_of(accepted, scored).reward
     return {
         "task": step.group(sample).task,
         "length": bucket(accepted.n_tokens),
         "prompts": prompts,
         "reward": scored.scorer_digest[:DIGITS] if scored else "",
+        "sign": sign(reward),
     }

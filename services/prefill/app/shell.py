@@ -16,6 +16,7 @@ from ebbtide.engines.loading import load_policy
 from ebbtide.errors import EbbtideError, Permanent, Refused, Temporary
 from ebbtide.ports import Blobs, Bus, Clock, Engine, KvData, Transfer
 from ebbtide.runtime import Process
+from ebbtide.tracing import StepTrace
 from ebbtide.wire import (
     CommandReply,
     KvKey,
@@ -53,6 +54,7 @@ from services.prefill.core.messages import (
     Tick,
 )
 from services.prefill.core.service import Service
+from services.prefill.core.tracing import Prefilled, prefilled
 from services.prefill.settings import PrefillSettings
 
 TICK_SECONDS = 0.25
@@ -86,6 +88,7 @@ class Shell:
         )
         self._metrics = PrefillMetrics(process.registry)
         self._kept: dict[KvKey, KvData] = {}
+        self._untold: list[Prefilled] = []
         self._answers: dict[int, asyncio.Future[TicketReply]] = {}
         self._numbers = itertools.count()
         self._changed = asyncio.Event()
@@ -120,6 +123,7 @@ class Shell:
         async with commands, requests:
             health.ready = True
             gone = await self._gone
+            self._trace()
             await self._say()
         _explain(gone)
 
@@ -163,6 +167,7 @@ class Shell:
     async def _tick(self) -> None:
         while True:
             await self._world.clock.sleep(TICK_SECONDS)
+            self._trace()
             self.post(StillOpen(len(self._world.transfer.held())))
             self.post(Tick())
 
@@ -211,7 +216,7 @@ class Shell:
 
     async def _compute(self, effect: Compute) -> None:
         """A broken engine ends the process: actors compute, and another is started."""
-        began = self._world.clock.now()
+        began, wall = self._world.clock.now(), self._world.clock.wall()
         try:
             kv = await self._world.engine.prefill(effect.policy, effect.prompt)
         except Refused as error:
@@ -219,8 +224,18 @@ class Shell:
             return
         assert kv.key == effect.key, "the engine's KV is that of the prompt"
         self._metrics.computed(self._world.clock.now() - began)
+        if self._process.spans.on:
+            trace = StepTrace(self._world.settings.job_uid, effect.attempt, effect.step)
+            ended = self._world.clock.wall()
+            self._untold.append(Prefilled(trace, effect.key.n_tokens, wall, ended))
         self._kept[effect.key] = kv
         self.post(Computed(effect.key, kv.data.nbytes))
+
+    def _trace(self) -> None:
+        """Tell of what was computed since the last time."""
+        for span in prefilled(self._untold, self._world.settings.pod):
+            self._process.spans.add(span)
+        self._untold.clear()
 
     async def _export(self, effect: Export, kv: KvData) -> None:
         hold = self._world.settings.kv_hold_seconds

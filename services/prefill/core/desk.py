@@ -118,7 +118,7 @@ class Desk:
             key = next(iter(self._queue))
             ask = self._queue.pop(key).ask
             self._computing.add(key)
-            self._do(Compute(ask.policy, key, ask.prompt))
+            self._do(Compute(ask.policy, key, ask.prompt, ask.fence.attempt, ask.step))
 
     def finished(self, key: KvKey, size: int) -> None:
         """Hand it to all that wait for it, and keep it for others."""

@@ -119,11 +119,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Compute(msgspec.Struct, frozen=True):
-    """Prefill it and keep the KV; answered by Computed or ComputeFailed."""
+    """Prefill it and keep the KV; answered by Computed or ComputeFailed.
+
+    `attempt`, `step`: of the sample that asked first.
+    """
 
     policy: PolicyRef
     key: KvKey
     prompt: bytes
+    attempt: int = 0
+    step: int = 0
 
 
 class Export(msgspec.Struct, frozen=True):

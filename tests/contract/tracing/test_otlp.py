@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any
+import math
 
 import pytest
 
+from benchmarks.stack import until
+from ebbtide.adapters.daemon import free_port
 from ebbtide.adapters.otlp import open_spans
+from ebbtide.errors import Refused
 from ebbtide.tracing import NO_SPANS, Span, StepTrace
 from ebbtide.wire import Rollout, SampleKey, ScoreReady, Value
 from services.decode.core.tracing import decoded
 from services.planner.core.tracing import step_spans
+from services.prefill.core.tracing import Prefilled, prefilled
 from services.reward.app.judged import Judged, judged_spans
 from tests.unit.gateway.test_artifacts_api import HAND, UID, rollout
 from tests.unit.gateway.test_figures import a_report
-
-trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
-
-
-@contextmanager
-def receiver(status: int = 200) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
-    """Its address, and (service, span) of everything that it was sent."""
-    got: list[tuple[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.path == "/v1/traces"
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            sent = trace_service.ExportTraceServiceRequest.FromString(body)
-            for part in sent.resource_spans:
-                named = {a.key: a.value.string_value for a in part.resource.attributes}
-                spans = [span for scope in part.scope_spans for span in scope.spans]
-                got.extend((named["service.name"], span) for span in spans)
-            self.send_response(status)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/v1/traces", got
-        finally:
-            server.shutdown()
-            thread.join()
+from tests.worlds.spans import receiver
 
 
 def samples(*groups: int, step: int = 3) -> list[Rollout]:
@@ -65,6 +34,7 @@ def everybody(step: int) -> list[Span]:
         *step_spans(a_report(step), "planner-0"),
         *decoded(ended, "decode-0", 105.0),
         *judged_spans([Judged(ready, 1, 105.0)], "reward-0", 106.0),
+        *prefilled([Prefilled(StepTrace(UID, 1, step), 5, 100.0, 100.5)], "prefill-0"),
         learn,
     ]
 
@@ -80,6 +50,7 @@ def test_what_all_roles_say_of_a_step_is_one_trace_with_one_root() -> None:
         "ebbtide-decode",
         "ebbtide-reward",
         "ebbtide-learner",
+        "ebbtide-prefill",
     }
     assert len({span.trace_id for _, span in got}) == 1
     (root,) = [span for _, span in got if not span.parent_span_id]
@@ -90,6 +61,40 @@ def test_what_all_roles_say_of_a_step_is_one_trace_with_one_root() -> None:
     assert set(phases) == {"phase decode", "phase learn"}
     decode = phases["phase decode"]
     assert decode.end_time_unix_nano - decode.start_time_unix_nano == 6_000_000_000
+
+
+def test_attributes_keep_their_kinds_even_numbers_that_are_not_finite() -> None:
+    told = {"words": "a", "whole": 1 << 40, "half": 0.5, "none": math.nan, "most": math.inf}
+    with receiver() as (url, got):
+        spans = open_spans(url)
+        spans.add(StepTrace(UID, 1, 3).part("decode", "work", "a0", 1.0, 2.0, told))
+        spans.close()
+    [(_, span)] = got
+    values = {each.key: each.value for each in span.attributes}
+    assert (values["words"].string_value, values["whole"].int_value) == ("a", 1 << 40)
+    assert (values["half"].double_value, values["most"].double_value) == (0.5, math.inf)
+    assert math.isnan(values["none"].double_value)
+
+
+def test_spans_are_sent_together_while_the_process_works() -> None:
+    with receiver() as (url, got):
+        spans = open_spans(url)
+        for _ in range(2):
+            for span in everybody(3):
+                spans.add(span)
+        until(lambda: len(got) == 2 * len(everybody(3)), seconds=20, what="all spans")
+        spans.close()
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(Refused, match="no http"):
+        open_spans("collector:4317")
+
+
+def test_a_receiver_that_is_not_there_stops_nobody() -> None:
+    spans = open_spans(f"http://127.0.0.1:{free_port()}/v1/traces")
+    spans.add(everybody(3)[0])
+    spans.close()
 
 
 def test_a_receiver_that_refuses_stops_nobody() -> None:

@@ -11,6 +11,7 @@ from ebbtide import paths, streams
 from ebbtide.errors import NotFound, Permanent, Temporary
 from ebbtide.parts import place
 from ebbtide.wire import (
+    Counted,
     Cut,
     CutSamples,
     Failed,
@@ -281,7 +282,9 @@ def test_a_drained_actor_hands_over_and_leaves_with_a_whole_log(run: Any) -> Non
             assert not actor.work.done()
             for fact in facts.values():
                 await job.settle("a0", fact)
+            last = asyncio.create_task(job.beat("a0", lambda beat: not beat.outbox))
             await actor.work
+            assert Counted("loads", "loaded", 1.0) in (await last).counted
         assert len(stand.audit()) == 6
 
     run(scenario)

@@ -23,7 +23,9 @@ from ebbtide.runtime import Process
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.bus import FakeBus
 from ebbtide.testing.clock import VirtualClock, run_virtual
+from ebbtide.testing.spans import FakeSpans
 from ebbtide.testing.transfer import FakeHost, FakeTransfer
+from ebbtide.tracing import StepTrace
 from ebbtide.wire import (
     Assign,
     Dispatch,
@@ -88,7 +90,8 @@ class Stand:
         self.host = FakeHost(clock=self.clock)
         self.engine: Any = Engine(self.clock)
         self.log = logs.setup("error", stream=io.StringIO())
-        self.registries: dict[str, CollectorRegistry] = {}
+        self.metrics: dict[str, DecodeMetrics] = {}
+        self.spans = FakeSpans()
 
     async def publish(self) -> tuple[PolicyRef, Ref]:
         tensors = (PolicyTensor("w", "F32", (1,), "w", "digest"),)
@@ -110,7 +113,8 @@ class Stand:
             clock=self.clock,
         )
         async with asyncio.TaskGroup() as group:
-            process = Process(group=group, registry=CollectorRegistry(), log=self.log)
+            registry = CollectorRegistry()
+            process = Process(group=group, registry=registry, log=self.log, spans=self.spans)
             work = group.create_task(Shell(world=world, process=process).run())
             await asyncio.sleep(0.1)
             if load:
@@ -129,12 +133,12 @@ class Stand:
                     return
 
     def actor(self, pod: str) -> Prompts:
-        registry = self.registries[pod] = CollectorRegistry()
+        metrics = self.metrics[pod] = DecodeMetrics(CollectorRegistry())
         return Prompts(
             bus=self.bus,
             transfer=FakeTransfer(self.host, name=pod),
             engine=self.engine,
-            metrics=DecodeMetrics(registry),
+            metrics=metrics,
             log=self.log,
             job_uid=UID,
             pod=pod,
@@ -144,13 +148,13 @@ class Stand:
         )
 
     def outcome(self, pod: str, outcome: str) -> float:
-        name = "ebbtide_decode_prompt_requests_total"
-        return self.registries[pod].get_sample_value(name, {"outcome": outcome}) or 0.0
+        counted = self.metrics[pod].totals.counted()
+        return sum(c.value for c in counted if (c.name, c.label) == ("prompt_requests", outcome))
 
 
-def assign(policy: PolicyRef, seq: int = 0, layout: str = LAYOUT) -> Assign:
+def assign(policy: PolicyRef, seq: int = 0, layout: str = LAYOUT, step: int = 0) -> Assign:
     return Assign(
-        key=SampleKey(UID, 0, 0, seq),
+        key=SampleKey(UID, step, 0, seq),
         dispatch=Dispatch(1, 1, seq),
         policy=policy,
         prompt_id="p",
@@ -255,5 +259,24 @@ def test_a_broken_engine_ends_the_process(run: Callable[[Scenario], None]) -> No
         with pytest.raises(ExceptionGroup):
             async with stand.service():
                 assert await stand.actor("a0").kv(assign(policy), PROMPT) is None
+
+    run(scenario)
+
+
+def test_what_was_computed_is_one_span_of_the_step_that_needed_it(run: Any) -> None:
+    async def scenario(stand: Stand) -> None:
+        async with stand.service():
+            policy, _ = await stand.publish()
+            texts = [PROMPT, pack_ints([5, 9, 7])]
+            asked = [
+                stand.actor(f"a{n}").kv(assign(policy, seq=n, step=3), text)
+                for n, text in enumerate(texts)
+            ]
+            await asyncio.gather(*asked)
+            await stand.clock.sleep(1.0)
+        (span,) = stand.spans.told
+        assert (span.trace, span.role) == (StepTrace(UID, 1, 3).id, "prefill")
+        assert (span.attributes["ebbtide.prompts"], span.attributes["ebbtide.tokens"]) == (2, 4)
+        assert span.end - span.start == pytest.approx(0.1)
 
     run(scenario)

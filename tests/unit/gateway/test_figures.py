@@ -16,6 +16,7 @@ from ebbtide.reports import (
     PhaseSeconds,
     RewardStats,
     SampleCounts,
+    SamplingReport,
     StepReport,
     TokenCounts,
 )
@@ -44,7 +45,12 @@ def a_report(step: int, *, attempt: int = 1, tokens: int = 40, mean: float = 0.5
         phases=PhaseSeconds(decode=6.0, learn=4.0),
         samples=SampleCounts(expected=8, accepted=7, valued=6, invalid=1, abandoned=1),
         tokens=TokenCounts(response=tokens, truncated=2, longest=9),
-        rewards=RewardStats(mean=mean, std=0.1, minimum=0, maximum=1, components={"task": mean}),
+        rewards=RewardStats(
+            mean=mean, std=0.1, minimum=0, maximum=1, components={"task": mean}, pass_rate=0.75
+        ),
+        sampling=SamplingReport(
+            temperature=0.5, max_new_tokens=9, group_size=2, age=0.25, oldest=1
+        ),
         evaluation=EvalStats(mean=mean / 2, pass_at_k=mean, k=1, prompts=4, samples=4),
         learner=LearnerReport(tokens=tokens, stats=STATS),
         decision=DecisionReport(
@@ -56,6 +62,7 @@ def a_report(step: int, *, attempt: int = 1, tokens: int = 40, mean: float = 0.5
             ),
             SliceReport(by="length", value="1-64", samples=2, valued=0, tokens=9, truncated=0),
         ),
+        counted={"kv_pulls": {"imported": 2, "miss": 1}, "load_bytes": {"": 64}, "unheard-of": {}},
         migration=MigrationReport(rule="tau", ordered=3, moved=2, with_kv=2, failed=1),
     )
 
@@ -105,6 +112,13 @@ async def test_totals_are_sums_over_committed_steps() -> None:
     assert found["ebbtide_job_migrated_samples_total", "with_kv/tau"] == 4
 
 
+async def test_what_actors_counted_outlives_them() -> None:
+    found = await figures(await a_world(a_report(0), a_report(1)))
+    assert found["ebbtide_job_kv_pulls_total", "imported"] == 4
+    assert found["ebbtide_job_kv_pulls_total", "miss"] == 2
+    assert found["ebbtide_job_load_bytes_total", ""] == 128
+
+
 async def test_values_are_those_of_the_last_step_under_trls_names() -> None:
     found = await figures(await a_world(a_report(0), a_report(1, mean=0.75)))
     assert found["ebbtide_train_reward", ""] == 0.75
@@ -114,6 +128,15 @@ async def test_values_are_those_of_the_last_step_under_trls_names() -> None:
     assert found["ebbtide_train_value_loss", ""] == 2.0
     assert found["ebbtide_train_completions_clipped_ratio", ""] == pytest.approx(2 / 7)
     assert found["ebbtide_job_reward_gain", ""] == pytest.approx(0.125)  # held-out: 0.25 to 0.375
+
+
+async def test_sampling_and_the_age_of_samples_are_those_of_the_last_step() -> None:
+    found = await figures(await a_world(a_report(0)))
+    assert found["ebbtide_train_pass_ratio", ""] == 0.75
+    assert found["ebbtide_train_temperature", ""] == 0.5
+    assert found["ebbtide_train_limit_tokens", ""] == 9
+    assert found["ebbtide_train_group_samples", ""] == 2
+    assert found["ebbtide_train_sample_age_versions", "max"] == 1
 
 
 async def test_slices_are_those_of_the_last_step_and_without_a_reward_show_none() -> None:

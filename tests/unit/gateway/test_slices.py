@@ -71,6 +71,14 @@ async def test_steps_are_joined_and_told_apart_by_what_is_asked() -> None:
     assert [one["faulty"] for one in found] == [0, 0, 1]
 
 
+async def test_lengths_are_told_apart_by_the_sign_of_the_reward() -> None:
+    found = await sliced(by=["sign"], firstStep=0, lastStep=0, purpose="train")
+    assert [(one["key"]["sign"], one["tokens"]) for one in found] == [
+        ("positive", 10),
+        ("zero", 70),
+    ]
+
+
 async def test_held_out_samples_are_of_their_own_prompt_set() -> None:
     found = await sliced(by=["purpose", "prompts"], firstStep=0, lastStep=0)
     assert [tuple(one["key"].values()) for one in found] == [

@@ -14,6 +14,7 @@ from ebbtide.ports import Resource
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.clock import VirtualClock
 from ebbtide.testing.cluster import FakeCluster
+from ebbtide.testing.spans import FakeSpans
 from ebbtide_operator.controller import Controller
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease
@@ -68,6 +69,7 @@ class Platform:
         self.kubelet.table, self.kubelet._moved = self.cluster.table, self.cluster._moved
         self.blobs = FakeBlobs()
         self.operators = 0
+        self.spans = FakeSpans()
         self.lives: dict[str, list[float]] = {}
         """What the kubelet itself knows: Unix times of each pod's start, and of its end."""
 
@@ -91,6 +93,7 @@ class Platform:
             namespace=None,
             metrics=OperatorMetrics(CollectorRegistry(), since=self.clock.wall()),
             log=QUIET,
+            spans=self.spans,
         )
         task = asyncio.create_task(self._run(controller, lease))
         try:

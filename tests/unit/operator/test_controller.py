@@ -11,6 +11,7 @@ from ebbtide import paths, usage
 from ebbtide.errors import Temporary
 from ebbtide.testing.clock import run_virtual
 from ebbtide.testing.jobs import a_job
+from ebbtide.tracing import StepTrace
 from ebbtide_operator.cache import Cache
 from ebbtide_operator.core.look import Observed
 from ebbtide_operator.lease import Lease, Lost
@@ -50,6 +51,21 @@ def test_a_job_is_brought_up_and_people_are_told() -> None:
             await platform.until(lambda: platform.holds("Running"))
             assert platform.pods() == ALL
             assert platform.events()["RolesReady"] == 1
+
+    play(scene)
+
+
+def test_each_pods_start_is_told_once_in_the_trace_of_the_open_step() -> None:
+    async def scene(platform: Platform) -> None:
+        async with platform.operator():
+            job = await platform.cluster.create(a_job())
+            await platform.until(lambda: platform.holds("Running"))
+            await platform.clock.sleep(60.0)
+        told = platform.spans.told
+        assert sorted(span.attributes["ebbtide.pod"] for span in told) == ALL
+        assert {span.trace for span in told} == {StepTrace(job.metadata.uid, 1, 0).id}
+        assert {span.role for span in told} == {"planner", "learner", "decode", "reward"}
+        assert all(span.end >= span.start for span in told)
 
     play(scene)
 

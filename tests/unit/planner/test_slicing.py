@@ -29,7 +29,7 @@ def ended(step: OpenStep, number: int, tokens: int, score: Value | Invalid | Non
         step.scored(number, Scored(key, score, "scorer-of-today"))
 
 
-def test_training_samples_are_told_apart_in_four_ways() -> None:
+def test_training_samples_are_told_apart_in_five_ways() -> None:
     step = a_step("sums", "words")
     ended(step, 0, 10, Value(1.0, ()))
     ended(step, 1, 100, Invalid("raised"))
@@ -43,10 +43,20 @@ def test_training_samples_are_told_apart_in_four_ways() -> None:
         ("length", "65-256"),
         ("prompts", "0123456789ab"),
         ("reward", "scorer-of-to"),
+        ("sign", "positive"),
+        ("sign", "zero"),
     }
     assert [found["task", "sums"].samples, found["task", "sums"].valued] == [2, 1]
     assert found["length", "1-64"].reward == 0.5
     assert found["task", "words"].faulty == 1
+
+
+def test_lengths_are_told_by_the_sign_of_the_reward() -> None:
+    step = a_step("sums", "words")
+    for number, reward in enumerate((-0.5, 2.0, 0.0, 1.0)):
+        ended(step, number, 10 * (number + 1), Value(reward, ()))
+    found = {one.value: one.tokens for one in slices(step) if one.by == "sign"}
+    assert found == {"negative": 10, "zero": 30, "positive": 30}
 
 
 def test_however_many_tasks_there_are_few_are_named() -> None:
