@@ -36,8 +36,17 @@ async def load_policy(
 
 
 async def _gathered(policy: PolicyRef, index: Ref, blobs: Blobs) -> Path:
-    """The local index, with all its files beside it."""
+    """The local index, with all its files beside it, and its base where it names that."""
     path = await blobs.local(index)
-    for file in read_index(path, policy).files:
+    found = read_index(path, policy)
+    for file in found.files:
         await blobs.local(located(index, file))
+    if found.adapter is not None:
+        await _with_files(located(index, found.adapter.base), blobs)
     return path
+
+
+async def _with_files(index: Ref, blobs: Blobs) -> None:
+    """The base of adapters: fetched once, for all policies have the same."""
+    for file in read_index(await blobs.local(index)).files:
+        await blobs.local(located(index, file))

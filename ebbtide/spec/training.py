@@ -92,6 +92,21 @@ class ScheduleSpec(Model):
     )
 
 
+class LoraSpec(Model):
+    """Low-rank adaptation (LoRA, arXiv 2106.09685): small matrices learn, the model stays."""
+
+    rank: int = Field(16, ge=1, le=1024, description="Inner size of the adapters.")
+    alpha: float = Field(
+        32.0, gt=0, le=1e6, description="What they add is multiplied by alpha / rank."
+    )
+    targets: tuple[Annotated[str, Field(min_length=1, max_length=64)], ...] = Field(
+        (),
+        max_length=64,
+        description="Last names of the linear layers that are adapted, such as q_proj; none: all of"
+        " the repeated layers.",
+    )
+
+
 class TrainingSpec(Model):
     """Sizes of a step and the optimiser."""
 
@@ -115,6 +130,9 @@ class TrainingSpec(Model):
     max_grad_norm: float = Field(1.0, gt=0, le=1e6, description="Clip the gradient's norm at this.")
     micro_batch_tokens: int = Field(
         8192, ge=1, le=100_000_000, description="Tokens per micro-batch and rank, padding included."
+    )
+    lora: LoraSpec | None = Field(
+        None, description="Learn adapters instead of all weights; null: all weights."
     )
     updates_per_batch: int = Field(1, ge=1, le=64, description="Passes over the same batch.")
 

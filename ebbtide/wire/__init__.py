@@ -74,6 +74,7 @@ from ebbtide.wire.identity import (
     SampleKey,
 )
 from ebbtide.wire.learning import (
+    AdapterOf,
     BatchManifest,
     Learn,
     Learned,
@@ -114,6 +115,7 @@ __all__ = [
     "LARGEST_SCORE",
     "Abandoned",
     "Accepted",
+    "AdapterOf",
     "ActorCommand",
     "Adopted",
     "Aged",

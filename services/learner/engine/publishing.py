@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import posixpath
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from transformers import AutoConfig
 
 from ebbtide.engines.publication import write_publication
 from ebbtide.errors import Temporary
-from ebbtide.wire import PolicyIndex, pack_floats, pack_ints
+from ebbtide.wire import AdapterOf, PolicyIndex, pack_floats, pack_ints
 from services.learner.engine.gang import Gang
+from services.learner.engine.lora import Adapters, adapted, plain
 from services.learner.engine.policy import Policy
 
 PROBE_TOKENS = 32
@@ -35,21 +38,43 @@ _TOKENIZER = (
 
 @dataclass(frozen=True)
 class Content:
-    """What a publication holds: full tensors (rank 0 alone) and the probe (every rank)."""
+    """What a publication holds: full tensors (rank 0 alone) and the probe (every rank).
+
+    `adapters`: the tensors are theirs.
+    """
 
     tensors: Mapping[str, torch.Tensor]
     aliases: Mapping[str, str]
     probe_tokens: bytes
     probe_logprobs: bytes
+    adapters: Adapters | None = None
 
 
 def collect(policy: Policy, gang: Gang, *, dtype: torch.dtype) -> Content:
-    """Gather the parameters and score the probe; all ranks call it together."""
+    """Gather what learns and score the probe; all ranks call it together."""
+    options = StateDictOptions(
+        full_state_dict=True, cpu_offload=True, ignore_frozen_params=policy.adapters is not None
+    )
+    full: dict[str, Any] = get_model_state_dict(policy.module, options=options)
+    mine = full if policy.adapters is None else adapted(full)
+    return replace(_content(policy, gang, mine, dtype), adapters=policy.adapters)
+
+
+def collect_base(policy: Policy, gang: Gang, *, dtype: torch.dtype) -> Content:
+    """What adapters are added to: the weights that do not learn; all ranks call it together."""
+    assert policy.adapters is not None
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     full: dict[str, Any] = get_model_state_dict(policy.module, options=options)
+    with policy.adapters.off():
+        return _content(policy, gang, plain(full), dtype)
+
+
+def _content(
+    policy: Policy, gang: Gang, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype
+) -> Content:
     tokens = probe(policy.module)
     return Content(
-        tensors={name: tensor.to(dtype) for name, tensor in full.items()},
+        tensors={name: tensor.to(dtype) for name, tensor in tensors.items()},
         aliases=policy.aliases,
         probe_tokens=pack_ints(tokens.numpy()),
         probe_logprobs=pack_floats(_score(policy, tokens, gang).cpu().numpy()),
@@ -71,15 +96,24 @@ def _score(policy: Policy, tokens: torch.Tensor, gang: Gang) -> torch.Tensor:
 
 
 def write_content(
-    folder: Path, content: Content, skeleton: Path, *, version: int, attempt: int
+    folder: Path,
+    content: Content,
+    skeleton: Path,
+    *,
+    version: int,
+    attempt: int,
+    adapter: AdapterOf | None = None,
 ) -> PolicyIndex:
     """Write everything but the index's own upload into the new `folder` (rank 0).
 
-    `skeleton`: the folder with config and tokenizer that `write_skeleton` made. Raises
-    Temporary when the disk does not take it.
+    `skeleton`: the folder with config and tokenizer that `write_skeleton` made. `adapter`: the base
+    of adapters. Raises Temporary when the disk does not take it.
     """
     try:
         shutil.copytree(skeleton, folder)
+        if adapter is not None and content.adapters is not None:
+            told = content.adapters.config(posixpath.dirname(adapter.base.path))
+            (folder / "adapter_config.json").write_text(json.dumps(told))
         return write_publication(
             folder,
             content.tensors,
@@ -88,6 +122,7 @@ def write_content(
             attempt=attempt,
             probe_tokens=content.probe_tokens,
             probe_logprobs=content.probe_logprobs,
+            adapter=adapter,
         )
     except (OSError, SafetensorError) as error:
         raise Temporary(f"policy {version} cannot be written: {error}") from error

@@ -27,9 +27,9 @@ from services.learner.engine.critic import load_critic
 from services.learner.engine.dpo import Dpo
 from services.learner.engine.gang import Gang
 from services.learner.engine.optimiser import Optimiser
-from services.learner.engine.policy import Policy, load_policy
+from services.learner.engine.policy import Policy, Unadapted, load_policy
 from services.learner.engine.policy_gradient import PolicyGradient
-from services.learner.engine.publishing import Content, collect
+from services.learner.engine.publishing import Content, collect, collect_base
 from services.learner.engine.sft import Sft
 from services.learner.engine.trial import shared_width
 
@@ -89,6 +89,16 @@ class Trainer:
         """Return what is to be published."""
         return collect(self._policy, self.gang, dtype=self._dtype)
 
+    @property
+    def scale(self) -> float | None:
+        """What adapters are multiplied by; None: the weights themselves learn."""
+        adapters = self._policy.adapters
+        return adapters.scale if adapters else None
+
+    def base(self) -> Content:
+        """Return the weights that adapters are added to."""
+        return collect_base(self._policy, self.gang, dtype=self._dtype)
+
     def save(self, folder: Path) -> None:
         """Write this rank's shards into `folder`, which must be new."""
         write_shards(folder, *self._parts())
@@ -123,6 +133,7 @@ def build_trainer(spec: RLHFJobSpec, gang: Gang, model: Path) -> Trainer:
         gang,
         mixed_precision=mixed,
         checkpointing=spec.learner.activation_checkpointing,
+        lora=spec.training.lora,
     )
     optimiser = Optimiser(policy.module, spec.training, schedule_of(spec), gang=gang)
     return Trainer(
@@ -159,15 +170,16 @@ def _algorithm(
     algorithm = spec.algorithm
     if isinstance(algorithm, SftSpec):
         return Sft(gang=gang, policy=policy, optimiser=optimiser)
-    mixed, reference = spec.learner.mixed_precision, None
+    mixed = spec.learner.mixed_precision
+    reference: Policy | None = None
     if isinstance(algorithm, DpoSpec):
-        reference = load_policy(model, gang, mixed_precision=mixed, frozen=True)
+        reference = _reference(model, gang, policy, mixed=mixed)
         return Dpo(
             gang=gang, policy=policy, reference=reference, optimiser=optimiser, spec=algorithm
         )
     assert isinstance(algorithm, PolicyGradientSpec)
     if algorithm.kl_coefficient > 0:
-        reference = load_policy(model, gang, mixed_precision=mixed, frozen=True)
+        reference = _reference(model, gang, policy, mixed=mixed)
     critic = None
     if isinstance(algorithm, PpoSpec):
         folder = local_path(algorithm.critic.uri) if algorithm.critic.uri else model
@@ -188,6 +200,13 @@ def _algorithm(
         algorithm=algorithm,
         training=spec.training,
     )
+
+
+def _reference(model: Path, gang: Gang, policy: Policy, *, mixed: bool) -> Policy:
+    """The initial policy: a copy of its own, or the policy without its adapters."""
+    if policy.adapters is not None:
+        return Unadapted(policy, policy.adapters)
+    return load_policy(model, gang, mixed_precision=mixed, frozen=True)
 
 
 def schedule_of(spec: RLHFJobSpec) -> Schedule:

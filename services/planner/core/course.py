@@ -23,7 +23,7 @@ from services.planner.core.layout import Layout
 from services.planner.core.pen import Pen
 from services.planner.core.plans import Prompts, sft_plan, with_reference
 from services.planner.core.prefills import PrefillMeter
-from services.planner.core.refilling import drawn, lacking
+from services.planner.core.refilling import drawn, lacking, refills
 from services.planner.core.reporting import Ending, Marks, Update, report
 from services.planner.core.samples import ACCEPTED, OUT, VALUED, WAITING, OpenStep
 from services.planner.core.scoring import ScoringDesk
@@ -244,7 +244,7 @@ class Course:
         self._aged_at = self._pen.reachable
         self._adopt(step)
         self._lay_out(step)
-        if not self._refills:
+        if not refills(self._config):
             self._read_ahead(step)
         self.phase = DECODE
 
@@ -288,7 +288,7 @@ class Course:
         step = self._pen.book.open
         if step is None or step.open_groups:
             return False
-        missing = 0 if self._pen.book.frozen else lacking(step, self._config, late=self._late(step))
+        missing = lacking(step, self._config, frozen=self._pen.book.frozen is not None)
         if missing:
             return self._refill(step, missing)
         self.marks.closed = self._pen.now
@@ -297,17 +297,9 @@ class Course:
         elif self._has_value(step):
             self._training.freeze(step)
             self.phase = LEARN
-            if self._refills:
+            if refills(self._config):
                 self._read_ahead(step)  # only now is it known where the next step begins
         return True
-
-    @property
-    def _refills(self) -> bool:
-        work = self._config.work
-        return isinstance(work, Grpo) and work.refills > 0
-
-    def _late(self, step: OpenStep) -> bool:
-        return step.age > self._config.deadlines.step
 
     def _refill(self, step: OpenStep, missing: int) -> bool:
         """Draw other prompts in place of groups that teach nothing, once they are read."""

@@ -12,15 +12,22 @@ from services.planner.core.config import Grpo, JobConfig
 from services.planner.core.samples import VALUED, OpenStep
 
 
-def lacking(step: OpenStep, config: JobConfig, *, late: bool) -> int:
+def refills(config: JobConfig) -> bool:
+    """Whether steps may draw more than they began with."""
+    return isinstance(config.work, Grpo) and config.work.refills > 0
+
+
+def lacking(step: OpenStep, config: JobConfig, *, frozen: bool) -> int:
     """How many groups the decoded and scored step is to draw in addition; 0: it goes on as it is.
 
-    `late`: it has had its time. A step in which nothing has a reward is no matter of prompts.
+    `frozen`: its batch is. A step that has had its time draws nothing more, nor one in which nothing
+    has a reward, which is no matter of prompts.
     """
     work = config.work
     if not isinstance(work, Grpo) or step.plan.step >= config.total_steps:
         return 0
-    if late or step.refills >= work.refills or not step.states.count(VALUED):
+    over = frozen or step.age > config.deadlines.step or step.refills >= work.refills
+    if over or not step.states.count(VALUED):
         return 0
     return max(0, work.prompts - moving_groups(step, work))
 
