@@ -330,6 +330,21 @@ class DpoSpec(SupervisedSpec):
     )
 
 
+class RewardModelSpec(SupervisedSpec):
+    """A reward model from prompt-chosen-rejected rows (Bradley-Terry, arXiv 2203.02155).
+
+    `model.uri` is a language model, whose body gets one number on top, or such a reward model.
+    """
+
+    type: Literal["reward-model"] = Field(description="Pairwise training of a reward model.")
+    centring: float = Field(
+        0.0,
+        ge=0,
+        le=10,
+        description="Weight of (better + worse)^2, which holds scores near 0 (arXiv 2312.09244).",
+    )
+
+
 Algorithm = Annotated[
     GrpoSpec
     | DapoSpec
@@ -339,6 +354,7 @@ Algorithm = Annotated[
     | ReinforceSpec
     | PpoSpec
     | SftSpec
-    | DpoSpec,
+    | DpoSpec
+    | RewardModelSpec,
     Field(discriminator="type"),
 ]

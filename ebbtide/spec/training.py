@@ -39,9 +39,11 @@ class FileSource(Model):
     completion_field: str = Field(
         "completion", max_length=64, description="Answer to imitate (sft only)."
     )
-    chosen_field: str = Field("chosen", max_length=64, description="The better answer (dpo only).")
+    chosen_field: str = Field(
+        "chosen", max_length=64, description="The better answer (dpo, reward-model)."
+    )
     rejected_field: str = Field(
-        "rejected", max_length=64, description="The worse answer (dpo only)."
+        "rejected", max_length=64, description="The worse answer (dpo, reward-model)."
     )
     task: str = Field("default", max_length=64, description="Task tag of rows that carry none.")
 
@@ -111,10 +113,10 @@ class TrainingSpec(Model):
     """Sizes of a step and the optimiser."""
 
     total_steps: int = Field(
-        ge=1, le=10_000_000, description="Steps (for sft and dpo: of several updates)."
+        ge=1, le=10_000_000, description="Steps (of jobs on given rows: of several updates)."
     )
     prompts_per_step: int = Field(
-        32, ge=1, le=65536, description="Groups per step (not for sft, dpo)."
+        32, ge=1, le=65536, description="Groups per step (not for jobs on given rows)."
     )
     max_response_tokens: int = Field(
         512, ge=1, le=1_000_000, description="Tokens; a longer answer is cut with finish=length."

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from transformers import AutoConfig
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
 from ebbtide.engines.publication import write_publication
 from ebbtide.errors import Temporary
@@ -21,6 +21,7 @@ from ebbtide.wire import AdapterOf, PolicyIndex, pack_floats, pack_ints
 from services.learner.engine.gang import Gang
 from services.learner.engine.lora import Adapters, adapted, plain
 from services.learner.engine.policy import Policy
+from services.learner.engine.reward_model import ScoreModel
 
 PROBE_TOKENS = 32
 _TOKENIZER = (
@@ -50,12 +51,18 @@ class Content:
     adapters: Adapters | None = None
 
 
-def collect(policy: Policy, gang: Gang, *, dtype: torch.dtype) -> Content:
-    """Gather what learns and score the probe; all ranks call it together."""
+def collect(policy: Policy | ScoreModel, gang: Gang, *, dtype: torch.dtype) -> Content:
+    """Gather what learns and score the probe; all ranks call it together.
+
+    A reward model has no probe: no engine samples from it.
+    """
     options = StateDictOptions(
         full_state_dict=True, cpu_offload=True, ignore_frozen_params=policy.adapters is not None
     )
     full: dict[str, Any] = get_model_state_dict(policy.module, options=options)
+    if isinstance(policy, ScoreModel):
+        mine = {name: tensor.to(dtype) for name, tensor in policy.exported(full).items()}
+        return Content(mine, policy.aliases, b"", b"")
     mine = full if policy.adapters is None else adapted(full)
     return replace(_content(policy, gang, mine, dtype), adapters=policy.adapters)
 
@@ -129,12 +136,25 @@ def write_content(
 
 
 def write_skeleton(
-    folder: Path, *, model: Path, tokenizer: Path, chat_template: str | None, dtype: torch.dtype
+    folder: Path,
+    *,
+    model: Path,
+    tokenizer: Path,
+    chat_template: str | None,
+    dtype: torch.dtype,
+    scores: bool = False,
 ) -> None:
-    """Collect in the new `folder` what makes weights a Hugging Face export."""
+    """Collect in the new `folder` what makes weights a Hugging Face export.
+
+    `scores`: of a reward model.
+    """
     folder.mkdir(parents=True)
     config = AutoConfig.from_pretrained(model, local_files_only=True)
     config.dtype = dtype
+    if scores:
+        config.num_labels = 1
+        kind = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+        config.architectures = [kind.__name__]
     config.save_pretrained(folder)
     wanted = [model / "generation_config.json", *(tokenizer / name for name in _TOKENIZER)]
     for path in wanted:

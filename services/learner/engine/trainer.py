@@ -14,6 +14,7 @@ from ebbtide.spec import (
     DpoSpec,
     PolicyGradientSpec,
     PpoSpec,
+    RewardModelSpec,
     RLHFJobSpec,
     SftSpec,
     SupervisedSpec,
@@ -30,6 +31,7 @@ from services.learner.engine.optimiser import Optimiser
 from services.learner.engine.policy import Policy, Unadapted, load_policy
 from services.learner.engine.policy_gradient import PolicyGradient
 from services.learner.engine.publishing import Content, collect, collect_base
+from services.learner.engine.reward_model import Preferences, ScoreModel, load_score_model
 from services.learner.engine.sft import Sft
 from services.learner.engine.trial import shared_width
 
@@ -54,9 +56,9 @@ class Trainer:
         self,
         *,
         gang: Gang,
-        policy: Policy,
+        policy: Policy | ScoreModel,
         optimiser: Optimiser,
-        algorithm: PolicyGradient | Sft | Dpo,
+        algorithm: PolicyGradient | Sft | Dpo | Preferences,
         dtype: torch.dtype,
         rows: Rows = ROW_EACH,
     ) -> None:
@@ -97,6 +99,7 @@ class Trainer:
 
     def base(self) -> Content:
         """Return the weights that adapters are added to."""
+        assert isinstance(self._policy, Policy)
         return collect_base(self._policy, self.gang, dtype=self._dtype)
 
     def save(self, folder: Path) -> None:
@@ -127,6 +130,8 @@ def rng_state() -> bytes:
 def build_trainer(spec: RLHFJobSpec, gang: Gang, model: Path) -> Trainer:
     """Load `model` and build the job's algorithm around it; raises Refused."""
     torch.manual_seed(spec.seed)
+    if isinstance(spec.algorithm, RewardModelSpec):
+        return _score_trainer(spec, spec.algorithm, gang, model)
     mixed = spec.learner.mixed_precision
     policy = load_policy(
         model,
@@ -142,6 +147,25 @@ def build_trainer(spec: RLHFJobSpec, gang: Gang, model: Path) -> Trainer:
         policy=policy,
         optimiser=optimiser,
         algorithm=_algorithm(spec, gang, model, policy=policy, optimiser=optimiser),
+        dtype=DTYPES[spec.model.dtype],
+    )
+
+
+def _score_trainer(
+    spec: RLHFJobSpec, algorithm: RewardModelSpec, gang: Gang, folder: Path
+) -> Trainer:
+    model = load_score_model(
+        folder,
+        gang,
+        mixed_precision=spec.learner.mixed_precision,
+        checkpointing=spec.learner.activation_checkpointing,
+    )
+    optimiser = Optimiser(model.module, spec.training, schedule_of(spec), gang=gang)
+    return Trainer(
+        gang=gang,
+        policy=model,
+        optimiser=optimiser,
+        algorithm=Preferences(gang=gang, model=model, optimiser=optimiser, spec=algorithm),
         dtype=DTYPES[spec.model.dtype],
     )
 
