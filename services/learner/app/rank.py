@@ -194,9 +194,11 @@ class Rank:
     async def _publish_base(self) -> None:
         """Have what adapters are added to in the store; every attempt finds the same there."""
         content = await self._lane.run(self._trainer.base)
-        self._base = await self._together(self._upload_base(content))  # type: ignore[assignment]
-        if isinstance(self._base, Refusal):
-            raise Temporary(f"the adapters' base cannot be published: {self._base.detail}")
+        found = await self._together(self._upload_base(content))
+        if isinstance(found, Refusal):
+            kind = Refused if found.code == "invalid" else Temporary
+            raise kind(f"the adapters' base cannot be published: {found.detail}")
+        self._base = found
 
     async def _upload_base(self, content: Content) -> Adapted:
         """Rank 0 writes it, unless it is there; only rank 0 needs to know where."""

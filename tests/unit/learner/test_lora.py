@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from ebbtide import paths
 from ebbtide.engines.merging import export, merged
 from ebbtide.engines.publication import read_publication
-from ebbtide.errors import Corrupt, Refused, Temporary
+from ebbtide.errors import Corrupt, Refused
 from ebbtide.spec import LoraSpec
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.wire import Learned, PolicyIndex, unpack_floats
@@ -149,7 +149,7 @@ async def test_weights_that_changed_since_the_job_began_are_refused_as_base(
 ) -> None:
     await a_learner(gang, model, blobs, tmp_path).start(None)
     other = a_learner(gang, save_model(tmp_path / "other", seed=9), blobs, tmp_path, attempt=2)
-    with pytest.raises(Temporary, match=r"the weights at model\.uri changed"):
+    with pytest.raises(Refused, match=r"the weights at model\.uri changed"):
         await other.start(None)
 
 
