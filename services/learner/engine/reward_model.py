@@ -150,7 +150,7 @@ def load_score_model(
     A head that is not there begins at 0: at first every answer is worth 0.
     """
     try:
-        model, told = AutoModelForSequenceClassification.from_pretrained(
+        loaded: Any = AutoModelForSequenceClassification.from_pretrained(
             folder,
             dtype=torch.float32,
             attn_implementation="sdpa",
@@ -161,6 +161,7 @@ def load_score_model(
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         detail = f"{folder} cannot be loaded as reward model: {error}"
         raise Refused(detail, field="/model/uri") from error
+    model, told = loaded
     head = getattr(model, "score", None)
     if head is None:
         detail = (

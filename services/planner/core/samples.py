@@ -85,8 +85,10 @@ class OpenStep:
         self.states += bytes(count)
         self.codes += [0] * count
         self.actors += [""] * count
-        for places in (self.journals, self.hands, self.rollouts, self.scores):
-            places.extend([None] * count)
+        self.journals += [None] * count
+        self.hands += [None] * count
+        self.rollouts += [None] * count
+        self.scores += [None] * count
         self.accepted_at += [0.0] * count
         self.without_outcome += sizes
         self.size, self.undecoded = before + count, self.undecoded + count

@@ -66,9 +66,14 @@ def _run(module: str, orders: socket.socket, *, warm: bool) -> int:
     out.close()
     gc.freeze()  # so that collections in workers do not copy what all share
     signal.signal(signal.SIGCHLD, _reap)
+    ready = make if bench is None else partial(_as_it_is, bench)
     while order := socket.recv_fds(orders, 1, 2)[1]:
-        _fork(orders, order, (lambda: bench) if bench else make)
+        _fork(orders, order, ready)
     return 0
+
+
+def _as_it_is(bench: Bench) -> Bench:
+    return bench
 
 
 def _threads() -> int:

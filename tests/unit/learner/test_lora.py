@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from tests.unit.learner.gangs import (
 )
 from tests.unit.learner.test_rank import policy_of, saved
 
-LORA = {"rank": 3, "alpha": 12.0}
+LORA: dict[str, Any] = {"rank": 3, "alpha": 12.0}
 
 
 @pytest.fixture

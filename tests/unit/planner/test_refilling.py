@@ -88,7 +88,7 @@ def test_a_refill_goes_on_after_a_death(whom: str) -> None:
     world = a_world(1)
     while not drawn(world):
         world.one_round()
-    world.kill_planner() if whom == "planner" else world.kill_learner()
+    getattr(world, f"kill_{whom}")()
     world.calm()
     check(world)
     assert {tuple(groups) for _, groups in drawn(world)} == {(2,)}
