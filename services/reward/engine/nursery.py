@@ -124,8 +124,8 @@ def _work(channel: int, make: Callable[[], Bench]) -> int:
     os.close(null)
     source, out = os.fdopen(channel, "rb"), os.fdopen(os.dup(channel), "wb", buffering=0)
     # The scorer sees a worker's end by that of its channel: what functions fork must not hold it.
-    for number in (source.fileno(), out.fileno()):
-        os.register_at_fork(after_in_child=partial(os.close, number))
+    os.register_at_fork(after_in_child=source.close)
+    os.register_at_fork(after_in_child=out.close)
     try:
         bench = make()
     except (Refused, ImportError) as error:

@@ -106,19 +106,22 @@ class Pool:
             await self._close()
 
     async def _start(self, slot: Slot) -> None:
-        """A worker; a nursery that gives none is ended, so that the next try has another."""
-        limit = self._settings.start_seconds
+        """A worker; a nursery that gives none is dying, and another is opened, once."""
         async with self._opening:
-            if self._nursery is None or not self._nursery.alive:
-                await self._close()
-                self._nursery = await open_nursery(
-                    self._setup, timeout=limit, module=self._settings.module
-                )
             try:
-                slot.worker = await self._nursery.worker(timeout=limit)
+                slot.worker = await self._born()
             except Temporary:
                 await self._close()
-                raise
+                slot.worker = await self._born()
+
+    async def _born(self) -> Worker:
+        limit = self._settings.start_seconds
+        if self._nursery is None or not self._nursery.alive:
+            await self._close()
+            self._nursery = await open_nursery(
+                self._setup, timeout=limit, module=self._settings.module
+            )
+        return await self._nursery.worker(timeout=limit)
 
     async def _close(self) -> None:
         nursery, self._nursery = self._nursery, None
