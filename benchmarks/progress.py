@@ -11,7 +11,7 @@ import psutil
 
 from ebbtide import ledger, paths
 from ebbtide.reports import StepReport
-from ebbtide.wire import Abandoned, Committed, Dispatched, Scored, StepOpened
+from ebbtide.wire import Abandoned, Committed, Dispatched, Extended, Scored, StepOpened
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class Progress:
                     case StepOpened(plan):
                         self._holders = {}
                         self._waiting = {(g.group, i) for g in plan.groups for i in range(g.size)}
+                    case Extended(groups=more):
+                        self._waiting |= {(g.group, i) for g in more for i in range(g.size)}
                     case Scored(key) | Abandoned(key):
                         self._waiting.discard((key.group, key.index))
                     case Committed():

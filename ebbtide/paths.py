@@ -40,6 +40,11 @@ def policy(uid: str, n_attempt: int, version: int) -> str:
     return f"{attempt(uid, n_attempt)}policies/{version:08d}/"
 
 
+def base(uid: str) -> str:
+    """Folder of the weights that a job's adapters are added to: a publication, written once."""
+    return f"jobs/{uid}/base/"
+
+
 def batch(uid: str, n_attempt: int, step: int) -> str:
     """The frozen batch manifest of a step."""
     return f"{attempt(uid, n_attempt)}batches/{step:08d}.msgpack"

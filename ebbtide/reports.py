@@ -50,6 +50,11 @@ class GroupCounts(Model):
     expected: int = Field(0, ge=0, description="Training groups of the plan.")
     trained: int = Field(0, ge=0, description="Groups with at least two valued samples.")
     zero_variance: int = Field(0, ge=0, description="Of these, groups whose rewards are equal.")
+    refilled: int = Field(0, ge=0, description="Groups drawn in place of those without variance.")
+    refills: int = Field(0, ge=0, description="Rounds in which that was done.")
+    dropped_tokens: int = Field(
+        0, ge=0, description="Response tokens of groups that left the batch: sampled in vain."
+    )
 
 
 class RewardStats(Model):

@@ -19,7 +19,11 @@ _BLOBS: dict[str, tuple[str, ...]] = {
         "jobs/{uid}/steps/*",
         "datasets/*",
     ),
-    "learner": ("jobs/{uid}/attempts/*/policies/*", "jobs/{uid}/attempts/*/checkpoints/*"),
+    "learner": (
+        "jobs/{uid}/attempts/*/policies/*",
+        "jobs/{uid}/attempts/*/checkpoints/*",
+        "jobs/{uid}/base/*",
+    ),
     "decode": ("jobs/{uid}/rollouts/*",),
     "prefill": (),
     "reward": (),

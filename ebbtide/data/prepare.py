@@ -30,7 +30,7 @@ from ebbtide.data.sieve import Limits, Sieve
 from ebbtide.data.sources import RawRow, content, read
 from ebbtide.errors import EbbtideError, NotFound, Refused, Temporary
 from ebbtide.ports import Blobs
-from ebbtide.spec import DpoSpec, FileSource, RLHFJobSpec, Source, SupervisedSpec
+from ebbtide.spec import DpoSpec, FileSource, RewardModelSpec, RLHFJobSpec, Source, SupervisedSpec
 from ebbtide.wire import DatasetIndex, PromptRow, Ref, decode, digest, encode
 
 _FORMAT = 1
@@ -54,7 +54,7 @@ class Workshop:
 
     def __init__(self, *, spec: RLHFJobSpec, blobs: Blobs, progress: TextIO) -> None:
         self._spec = spec
-        self._pairs = isinstance(spec.algorithm, DpoSpec)
+        self._pairs = isinstance(spec.algorithm, DpoSpec | RewardModelSpec)
         self._blobs = blobs
         self._progress = progress
         self._identity = tokenizers.identity(spec.model)

@@ -36,11 +36,20 @@ async def load_policy(
 
 
 async def _gathered(policy: PolicyRef, index: Ref, blobs: Blobs) -> Path:
-    """The local index, with all its files beside it.
+    """The local index, with all its files beside it, and its base where it names that.
 
     Tensors are compared with the policy's digest once they are loaded. Nothing else says whether
     the index, the configuration and the tokenizer are what was published, so these are read here.
     """
+    path = await _with_files(index, blobs, policy)
+    adapter = read_index(path, policy).adapter
+    if adapter is not None:
+        await _with_files(located(index, adapter.base), blobs)
+    return path
+
+
+async def _with_files(index: Ref, blobs: Blobs, policy: PolicyRef | None = None) -> Path:
+    """The local index, of `policy` if that is known, with its files; fetched once."""
     await blobs.fetch(index)
     path = await blobs.local(index)
     for file in read_index(path, policy).files:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from posixpath import join, normpath
 
 import msgspec
 
@@ -18,13 +19,14 @@ from ebbtide.wire import PolicyIndex, PolicyRef, PolicyTensor, Ref
 INDEX_NAME = "index.msgpack"
 
 
-def policy_digest(tensors: Iterable[PolicyTensor]) -> str:
+def policy_digest(tensors: Iterable[PolicyTensor], base: str = "") -> str:
     """SHA-256 over the msgpack array of [name, dtype, shape, digest], sorted by name.
 
-    The file that holds a tensor is not part of it: sharding does not change a policy.
+    The file that holds a tensor is not part of it: sharding does not change a policy. Of adapters:
+    over the array of `base`, the digest of what they are added to, and that array.
     """
     rows = sorted((t.name, t.dtype, t.shape, t.digest) for t in tensors)
-    return wire.digest(wire.encode(rows))
+    return wire.digest(wire.encode([base, rows] if base else rows))
 
 
 def read_index(path: Path, expected: PolicyRef | None = None) -> PolicyIndex:
@@ -33,7 +35,8 @@ def read_index(path: Path, expected: PolicyRef | None = None) -> PolicyIndex:
         index = wire.decode(path.read_bytes(), PolicyIndex)
     except (OSError, msgspec.DecodeError) as error:
         raise Corrupt(f"policy index {path.name} cannot be read: {error}") from error
-    if policy_digest(index.tensors) != index.policy.digest:
+    base = index.adapter.digest if index.adapter else ""
+    if policy_digest(index.tensors, base) != index.policy.digest:
         raise Corrupt(f"policy index of version {index.policy.n} contradicts its own digest")
     if expected is not None and expected != index.policy:
         raise Corrupt(f"index holds policy {index.policy}, asked for {expected}")
@@ -43,4 +46,4 @@ def read_index(path: Path, expected: PolicyRef | None = None) -> PolicyIndex:
 def located(index: Ref, file: Ref) -> Ref:
     """The blob of `file`, whose path in an index is relative to the index's own folder."""
     folder = index.path.rpartition("/")[0]
-    return msgspec.structs.replace(file, path=f"{folder}/{file.path}" if folder else file.path)
+    return msgspec.structs.replace(file, path=normpath(join(folder, file.path)))

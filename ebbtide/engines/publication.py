@@ -21,9 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ebbtide import wire
+from ebbtide.engines.merging import merged
 from ebbtide.engines.policies import INDEX_NAME, policy_digest, read_index
 from ebbtide.errors import Corrupt
-from ebbtide.wire import PolicyIndex, PolicyRef, PolicyTensor, Ref
+from ebbtide.wire import AdapterOf, PolicyIndex, PolicyRef, PolicyTensor, Ref
 
 MAX_SHARD_BYTES = 4 << 30
 _CHUNK = 8 << 20
@@ -51,25 +52,30 @@ def write_publication(
     attempt: int,
     probe_tokens: bytes,
     probe_logprobs: bytes,
+    adapter: AdapterOf | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> PolicyIndex:
     """Write `tensors` (canonical names, any device) and the index into `folder`; index last.
 
     Names in `aliases` (tied name -> stored name) are left out of the files. Paths of
-    `index.files` are relative to the folder, so a publication may be copied whole.
+    `index.files` are relative to the folder, so a publication may be copied whole. With `adapter`
+    the tensors are adapters, and lie where PEFT looks for them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     stored = {name: _on_cpu(t) for name, t in tensors.items() if name not in aliases}
-    files = _write_shards(folder, stored, max_shard_bytes)
+    stem = "adapter_model" if adapter else "model"
+    files = _write_shards(folder, stored, max_shard_bytes, stem)
     described = _describe(stored, files)
     names = sorted(p.name for p in folder.iterdir() if p.is_file() and p.name != INDEX_NAME)
+    base = adapter.digest if adapter else ""
     index = PolicyIndex(
-        policy=PolicyRef(n=policy_n, attempt=attempt, digest=policy_digest(described)),
+        policy=PolicyRef(n=policy_n, attempt=attempt, digest=policy_digest(described, base)),
         tensors=described,
         aliases=tuple(sorted(aliases.items())),
         files=tuple(_parallel(lambda name: _file_ref(folder / name), names)),
         probe_tokens=probe_tokens,
         probe_logprobs=probe_logprobs,
+        adapter=adapter,
     )
     _write_whole(folder / INDEX_NAME, wire.encode(index))
     return index
@@ -78,16 +84,27 @@ def write_publication(
 def read_publication(index_path: Path) -> tuple[PolicyIndex, dict[str, torch.Tensor]]:
     """Read index and tensors (on the CPU), every tensor verified; raises Corrupt.
 
-    The result has canonical names without aliases; `index.aliases` says what is tied.
+    The result has canonical names without aliases; `index.aliases` says what is tied. Adapters are
+    added to their base.
     """
     index = read_index(index_path)
+    tensors = _verified(index_path, index)
+    if index.adapter is None:
+        return index, tensors
+    base, whole = read_publication(index_path.parent / index.adapter.base.path)
+    if base.policy.digest != index.adapter.digest:
+        raise Corrupt(f"policy {index.policy.n} is made for another base")
+    return index, merged(whole, tensors, index.adapter.scale)
+
+
+def _verified(index_path: Path, index: PolicyIndex) -> dict[str, torch.Tensor]:
     tensors = _load(index_path.parent, index)
     bad = [
         name for name, good in _parallel(lambda t: _verify(t, tensors), index.tensors) if not good
     ]
     if bad:
         raise Corrupt(f"policy {index.policy.n}: tensor {bad[0]} and {len(bad) - 1} more differ")
-    return index, {t.name: tensors[t.name] for t in index.tensors}
+    return {t.name: tensors[t.name] for t in index.tensors}
 
 
 def tensor_digest(tensor: torch.Tensor) -> str:
@@ -100,16 +117,20 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _write_shards(
-    folder: Path, tensors: Mapping[str, torch.Tensor], max_shard_bytes: int
+    folder: Path, tensors: Mapping[str, torch.Tensor], max_shard_bytes: int, stem: str
 ) -> dict[str, str]:
-    """Write model*.safetensors; returns the file name of each tensor."""
-    plan = split_torch_state_dict_into_shards(dict(tensors), max_shard_size=max_shard_bytes)
+    """Write stem*.safetensors; returns the file name of each tensor."""
+    plan = split_torch_state_dict_into_shards(
+        dict(tensors),
+        max_shard_size=max_shard_bytes,
+        filename_pattern=f"{stem}{{suffix}}.safetensors",
+    )
     for file, names in plan.filename_to_tensors.items():
         # Clones, because safetensors refuses tensors that view one storage (a flat buffer's).
         save_file({n: tensors[n].clone() for n in names}, folder / file, metadata={"format": "pt"})
     if plan.is_sharded:
         table = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
-        _write_whole(folder / "model.safetensors.index.json", json.dumps(table).encode())
+        _write_whole(folder / f"{stem}.safetensors.index.json", json.dumps(table).encode())
     return {name: file for file, names in plan.filename_to_tensors.items() for name in names}
 
 

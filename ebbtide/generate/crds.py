@@ -49,12 +49,12 @@ class Rule(NamedTuple):
 
 JOB_RULES = (
     Rule(
-        "self.algorithm.type in ['sft', 'dpo'] || has(self.reward)",
-        "reward is required but for sft and dpo",
+        "self.algorithm.type in ['sft', 'dpo', 'reward-model'] || has(self.reward)",
+        "reward is required but for sft, dpo and reward-model",
     ),
     Rule(
-        "!(self.algorithm.type in ['sft', 'dpo']) || !has(self.dataset.eval)",
-        "dataset.eval is not for algorithm.type sft or dpo: remove it",
+        "!(self.algorithm.type in ['sft', 'dpo', 'reward-model']) || !has(self.dataset.eval)",
+        "dataset.eval is not for algorithm.type sft, dpo or reward-model: remove it",
         ".dataset",
     ),
     Rule(

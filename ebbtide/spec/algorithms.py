@@ -165,7 +165,7 @@ class DapoSpec(PolicyGradientSpec):
     """Decoupled clip and dynamic sampling (DAPO, arXiv 2503.14476).
 
     GRPO with a higher upper clip, token mean, soft overlong punishment; groups without variance
-    leave the batch (they are not drawn anew).
+    leave the batch, and with refillRounds other prompts are drawn in their place.
     """
 
     type: Literal["dapo"] = Field(description="DAPO.")
@@ -179,6 +179,13 @@ class DapoSpec(PolicyGradientSpec):
     zero_variance: Literal["count", "drop"] = Field(
         "drop",
         description="Groups without variance: their tokens stay in the denominator, or not.",
+    )
+    refill_rounds: int = Field(
+        0,
+        ge=0,
+        le=32,
+        description="Dynamic sampling: so often a step draws as many other prompts as it has groups"
+        " without variance. Each round costs its sampling and lengthens the step.",
     )
     length_penalty: LengthPenalty | None = Field(
         default_factory=lambda: SoftOverlong(type="soft-overlong"),
@@ -323,6 +330,21 @@ class DpoSpec(SupervisedSpec):
     )
 
 
+class RewardModelSpec(SupervisedSpec):
+    """A reward model from prompt-chosen-rejected rows (Bradley-Terry, arXiv 2203.02155).
+
+    `model.uri` is a language model, whose body gets one number on top, or such a reward model.
+    """
+
+    type: Literal["reward-model"] = Field(description="Pairwise training of a reward model.")
+    centring: float = Field(
+        0.0,
+        ge=0,
+        le=10,
+        description="Weight of (better + worse)^2, which holds scores near 0 (arXiv 2312.09244).",
+    )
+
+
 Algorithm = Annotated[
     GrpoSpec
     | DapoSpec
@@ -332,6 +354,7 @@ Algorithm = Annotated[
     | ReinforceSpec
     | PpoSpec
     | SftSpec
-    | DpoSpec,
+    | DpoSpec
+    | RewardModelSpec,
     Field(discriminator="type"),
 ]

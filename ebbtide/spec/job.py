@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from ebbtide.spec.algorithms import Algorithm, PpoSpec, SupervisedSpec
+from ebbtide.spec.algorithms import Algorithm, PpoSpec, RewardModelSpec, SupervisedSpec
 from ebbtide.spec.base import Model, Name
 from ebbtide.spec.roles import (
     BudgetSpec,
@@ -42,7 +42,9 @@ class RLHFJobSpec(Model):
     evaluation: EvaluationSpec = Field(
         default_factory=lambda: EvaluationSpec(), description="Held-out evaluation."
     )
-    reward: RewardSpec | None = Field(None, description="Scoring (required but for sft and dpo).")
+    reward: RewardSpec | None = Field(
+        None, description="Scoring (required but for sft, dpo and reward-model)."
+    )
     decode: DecodeSpec = Field(default_factory=lambda: DecodeSpec(), description="Decode actors.")
     prefill: PrefillSpec = Field(
         default_factory=lambda: PrefillSpec(), description="Where prompts are computed."
@@ -92,10 +94,19 @@ class RLHFJobSpec(Model):
             raise ValueError("prices names a pool twice: keep one price per pool")
         if self.budget and not self.prices:
             raise ValueError("budget needs prices: add prices[] or remove budget")
+        self._check_reward_model()
         self._check_critic()
         self._check_prefill()
         self._check_forward()
         return self
+
+    def _check_reward_model(self) -> None:
+        """It scores whole answers, each in a row of its own, by all its weights."""
+        if not isinstance(self.algorithm, RewardModelSpec):
+            return
+        if self.training.lora is not None or self.learner.packing:
+            name = "training.lora" if self.training.lora is not None else "learner.packing"
+            raise ValueError(f"{name} is not for algorithm.type reward-model: remove it")
 
     def _check_critic(self) -> None:
         """The learner tries out on the policy whether rows can be packed."""

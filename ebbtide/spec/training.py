@@ -39,9 +39,11 @@ class FileSource(Model):
     completion_field: str = Field(
         "completion", max_length=64, description="Answer to imitate (sft only)."
     )
-    chosen_field: str = Field("chosen", max_length=64, description="The better answer (dpo only).")
+    chosen_field: str = Field(
+        "chosen", max_length=64, description="The better answer (dpo, reward-model)."
+    )
     rejected_field: str = Field(
-        "rejected", max_length=64, description="The worse answer (dpo only)."
+        "rejected", max_length=64, description="The worse answer (dpo, reward-model)."
     )
     task: str = Field("default", max_length=64, description="Task tag of rows that carry none.")
 
@@ -92,14 +94,29 @@ class ScheduleSpec(Model):
     )
 
 
+class LoraSpec(Model):
+    """Low-rank adaptation (LoRA, arXiv 2106.09685): small matrices learn, the model stays."""
+
+    rank: int = Field(16, ge=1, le=1024, description="Inner size of the adapters.")
+    alpha: float = Field(
+        32.0, gt=0, le=1e6, description="What they add is multiplied by alpha / rank."
+    )
+    targets: tuple[Annotated[str, Field(min_length=1, max_length=64)], ...] = Field(
+        (),
+        max_length=64,
+        description="Last names of the linear layers that are adapted, such as q_proj; none: all of"
+        " the repeated layers.",
+    )
+
+
 class TrainingSpec(Model):
     """Sizes of a step and the optimiser."""
 
     total_steps: int = Field(
-        ge=1, le=10_000_000, description="Steps (for sft and dpo: of several updates)."
+        ge=1, le=10_000_000, description="Steps (of jobs on given rows: of several updates)."
     )
     prompts_per_step: int = Field(
-        32, ge=1, le=65536, description="Groups per step (not for sft, dpo)."
+        32, ge=1, le=65536, description="Groups per step (not for jobs on given rows)."
     )
     max_response_tokens: int = Field(
         512, ge=1, le=1_000_000, description="Tokens; a longer answer is cut with finish=length."
@@ -115,6 +132,9 @@ class TrainingSpec(Model):
     max_grad_norm: float = Field(1.0, gt=0, le=1e6, description="Clip the gradient's norm at this.")
     micro_batch_tokens: int = Field(
         8192, ge=1, le=100_000_000, description="Tokens per micro-batch and rank, padding included."
+    )
+    lora: LoraSpec | None = Field(
+        None, description="Learn adapters instead of all weights; null: all weights."
     )
     updates_per_batch: int = Field(1, ge=1, le=64, description="Passes over the same batch.")
 

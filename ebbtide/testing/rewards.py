@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from ebbtide.errors import Temporary
@@ -27,6 +28,9 @@ def obedient(*, prompt: str, response: str, reference: dict[str, Any]) -> Any:
         "file": lambda: open("/nowhere/at/all").close(),  # noqa: PTH123
         "outage": _outage,
         "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+        "leave": lambda: os._exit(3),
+        "close": lambda: os.closerange(0, 1024),
+        "garbage": _garbage,
         "daemon": _daemon,
         "stop the guard": _stop_the_guard,
         "print": lambda: print("not a frame") or 1,  # noqa: T201
@@ -34,6 +38,14 @@ def obedient(*, prompt: str, response: str, reference: dict[str, Any]) -> Any:
         "reference": lambda: reference["answer"],
     }
     return words[response]() if response in words else float(response)
+
+
+def _garbage() -> float:
+    """Write to every descriptor there is."""
+    for number in range(256):
+        with suppress(OSError):
+            os.write(number, b"\x03\x00\x00\x00garbage")
+    return 1.0
 
 
 def _stop_the_guard() -> None:

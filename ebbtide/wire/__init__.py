@@ -75,6 +75,7 @@ from ebbtide.wire.identity import (
     SampleKey,
 )
 from ebbtide.wire.learning import (
+    AdapterOf,
     BatchManifest,
     Learn,
     Learned,
@@ -101,6 +102,7 @@ from ebbtide.wire.records import (
     Decided,
     Dispatched,
     Epoch,
+    Extended,
     Frozen,
     GroupPlan,
     Record,
@@ -114,6 +116,7 @@ __all__ = [
     "LARGEST_SCORE",
     "Abandoned",
     "Accepted",
+    "AdapterOf",
     "ActorCommand",
     "Adopted",
     "Aged",
@@ -134,6 +137,7 @@ __all__ = [
     "EngineStats",
     "Epoch",
     "Error",
+    "Extended",
     "Fact",
     "Failed",
     "Fence",

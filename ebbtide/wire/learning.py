@@ -122,11 +122,24 @@ class PolicyTensor(Wire, frozen=True, array_like=True):
     digest: str
 
 
+class AdapterOf(Wire, frozen=True):
+    """The tensors of an index are LoRA adapters, to be added to the weights of a base.
+
+    `base`: the base's own index, its path relative to this one's folder; `digest`: of its policy;
+    `scale`: what B A is multiplied by.
+    """
+
+    base: Ref
+    digest: str
+    scale: float
+
+
 class PolicyIndex(Wire, frozen=True):
     """An immutable publication. `policy.digest` is the digest of (name, dtype, shape, digest)s.
 
     `aliases` maps tied names to the stored ones. The probe is a fixed prompt with the
     log-probability of each of its tokens after the first, by the learner's own model.
+    With `adapter` the digest also covers that of the base.
     """
 
     policy: PolicyRef
@@ -135,6 +148,7 @@ class PolicyIndex(Wire, frozen=True):
     files: tuple[Ref, ...]
     probe_tokens: bytes
     probe_logprobs: bytes
+    adapter: AdapterOf | None = None
 
 
 class Manifest(Wire, frozen=True):

@@ -52,6 +52,16 @@ class StepOpened(Wire, frozen=True, tag="opened"):
     plan: StepPlan
 
 
+class Extended(Wire, frozen=True, tag="extended"):
+    """More training groups for the open step, numbered after those that it has.
+
+    Their samples wait in the shares of the step's `Decided`: group g in share g modulo shares.
+    """
+
+    step: int
+    groups: tuple[GroupPlan, ...]
+
+
 class Decided(Wire, frozen=True, tag="decided"):
     """How the open step is laid out; written before anybody acts on it.
 
@@ -145,6 +155,7 @@ class Spent(Wire, frozen=True, tag="spent"):
 Record = (
     Epoch
     | StepOpened
+    | Extended
     | Decided
     | Aged
     | Dispatched

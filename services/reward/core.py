@@ -39,7 +39,12 @@ class TimedOut(msgspec.Struct, frozen=True, tag="timed_out"):
 
 
 class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
-    """The worker died of this answer: twice, the second time with this answer alone."""
+    """The worker died of this answer: twice, the second time with this answer alone.
+
+    `status`: how it ended, a negative number for a signal.
+    """
+
+    status: int = 0
 
 
 class NoWorker(msgspec.Struct, frozen=True, tag="no_worker"):
@@ -134,6 +139,41 @@ class Breaker:
             self._until = now + self._rest
         elif self._until is None and self._errors >= self._limit:
             self._until = now + self._rest
+
+
+class Deaths:
+    """Whose fault it is that answers end their workers: theirs, or the reward's.
+
+    Where others are judged, an answer's own. Until then nobody knows, and it is an error. `limit`
+    in a row, with no other judged between them, are the reward's, which no patience mends.
+    """
+
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
+        self._row = 0
+        self._judges = False
+
+    def judged(self) -> None:
+        """An answer was judged."""
+        self._row, self._judges = 0, True
+
+    def died(self, crashed: Crashed) -> Score:
+        """What the answer gets. Raises Refused at the limit."""
+        self._row += 1
+        how = _ending(crashed.status)
+        if self._row >= self._limit:
+            raise Refused(
+                f"the reward ended its own worker at {self._row} answers in a row (last: {how}) and"
+                " judged none between them; try its functions on an answer outside the job",
+                field="/spec/reward/components",
+            )
+        if self._judges:
+            return Value(total=0.0, parts=(), fault="crash")
+        return Error("WorkerDied", f"the reward ended its own worker ({how})")
+
+
+def _ending(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
 # --- names ------------------------------------------------------------------------------------

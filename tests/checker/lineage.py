@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ebbtide.wire import (
     Abandoned,
     Accepted,
@@ -17,7 +19,9 @@ from ebbtide.wire import (
     Dispatch,
     Dispatched,
     Epoch,
+    Extended,
     Frozen,
+    GroupPlan,
     Manifest,
     Record,
     Ref,
@@ -78,8 +82,8 @@ def _apply(lineage: Lineage, record: Record, read_manifest: ReadManifest) -> Non
     match record:
         case Epoch():
             _epoch(lineage, record, read_manifest)
-        case StepOpened(plan):
-            _opened(lineage, plan)
+        case StepOpened() | Extended():
+            _planned(lineage, record)
         case Dispatched(key, dispatch):
             lineage.current[key] = dispatch
             lineage.handed_out[key] += 1
@@ -107,10 +111,28 @@ def _epoch(lineage: Lineage, record: Epoch, read_manifest: ReadManifest) -> None
     lineage.epoch, lineage.attempt = record.n, record.attempt
 
 
+def _planned(lineage: Lineage, record: StepOpened | Extended) -> None:
+    if isinstance(record, StepOpened):
+        _opened(lineage, record.plan)
+    else:
+        _extended(lineage, record.step, record.groups)
+
+
 def _opened(lineage: Lineage, plan: StepPlan) -> None:
     if plan.step in lineage.plans:
         lineage.faults.append(f"step {plan.step} opened twice")
     lineage.plans[plan.step] = plan
+
+
+def _extended(lineage: Lineage, step: int, groups: tuple[GroupPlan, ...]) -> None:
+    plan = lineage.plans.get(step)
+    if plan is None or step in lineage.frozen or step in lineage.committed:
+        lineage.faults.append(f"step {step} got more groups, but is not open")
+        return
+    numbers = [group.group for group in (*plan.groups, *groups)]
+    if numbers != list(range(len(numbers))):
+        lineage.faults.append(f"groups of step {step} are numbered {numbers}")
+    lineage.plans[step] = msgspec.structs.replace(plan, groups=(*plan.groups, *groups))
 
 
 def _accepted(lineage: Lineage, record: Accepted) -> None:

@@ -24,6 +24,7 @@ from ebbtide.spec import (
     ModelReward,
     ModelSpec,
     ReasoningGymSource,
+    RewardModelSpec,
     RLHFJob,
     RuleReward,
     SftSpec,
@@ -133,7 +134,7 @@ def _fields(job: RLHFJob, source: FileSource, name: str) -> list[str]:
     match job.spec.algorithm if name == "train" else None:
         case SftSpec():
             return [source.prompt_field, source.completion_field]
-        case DpoSpec():
+        case DpoSpec() | RewardModelSpec():
             return [source.prompt_field, source.chosen_field, source.rejected_field]
         case _:
             return [source.prompt_field]

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+import msgspec
+
 from ebbtide.wire import (
     Abandoned,
     Accepted,
     Adopted,
     Checkpointed,
     Dispatched,
+    Extended,
     Frozen,
     GroupPlan,
     Record,
@@ -70,6 +73,8 @@ def step_of(record: Record) -> int | None:
     match record:
         case StepOpened():
             return record.plan.step
+        case Extended():
+            return record.step
         case Dispatched() | Accepted() | Adopted() | Scored() | Abandoned():
             return record.key.step_issued
         case _:
@@ -94,6 +99,9 @@ class StepView:
         match record:
             case StepOpened():
                 self.plan = record.plan
+            case Extended() if self.plan is not None:
+                groups = (*self.plan.groups, *record.groups)
+                self.plan = msgspec.structs.replace(self.plan, groups=groups)
             case Dispatched():
                 self.handed[record.key].append(record)
             case Accepted():

@@ -12,7 +12,7 @@ from ebbtide.data.sources import local_path
 from ebbtide.errors import Refused
 from ebbtide.ports import Blobs, Bus, Clock
 from ebbtide.runtime import Process
-from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec import RewardModelSpec, RLHFJobSpec
 from ebbtide.tracing import StepTrace
 from ebbtide.wire import Learned, LearnerCommand, Ref, Refusal, decode, encode
 from services.learner.app.front import Front
@@ -131,6 +131,7 @@ async def _build(world: World, gang: Gang, lane: Lane, folder: Path) -> Rank:
             tokenizer=local_path(spec.model.tokenizer_uri or spec.model.uri),
             chat_template=spec.model.chat_template,
             dtype=DTYPES[spec.model.dtype],
+            scores=isinstance(spec.algorithm, RewardModelSpec),
         )
     return Rank(
         uid=settings.job_uid,

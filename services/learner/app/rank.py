@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import posixpath
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -21,16 +23,19 @@ from ebbtide.engines.policies import INDEX_NAME
 from ebbtide.errors import Corrupt, EbbtideError, NotFound, Refused, Temporary
 from ebbtide.ports import Blobs, Clock
 from ebbtide.wire import (
+    AdapterOf,
     Learn,
     Learned,
     LearnerCommand,
     Manifest,
+    PolicyIndex,
     Ref,
     Refusal,
     Save,
     Saved,
     Stat,
     decode,
+    digest,
     encode,
 )
 from services.learner.app.lane import Lane
@@ -44,6 +49,20 @@ from services.learner.engine.trainer import Trainer, rng_state
 
 T = TypeVar("T")
 Word = Published | Saved | Refusal
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What this job's adapters are added to: its index in the store, its digest, their scale."""
+
+    index: Ref
+    digest: str
+    scale: float
+
+    def seen_from(self, folder: str) -> AdapterOf:
+        """The same for a publication in `folder`."""
+        path = posixpath.relpath(self.index.path, folder)
+        return AdapterOf(msgspec.structs.replace(self.index, path=path), self.digest, self.scale)
 
 
 class Rank:
@@ -81,11 +100,14 @@ class Rank:
         self._verify = verify
         self._patience = Patience(seconds=patience)
         self.progress = Progress()
+        self._base: Adapted | None = None
 
     async def start(self, parent: Ref | None) -> None:
         """Restore from `parent` if there is one, then publish the policy that this is."""
         if parent is not None:
             manifest = await self._restore(parent)
+        if self._trainer.scale is not None:
+            await self._publish_base()
         outcome = await self._publish()
         if isinstance(outcome, Refusal):
             raise Temporary(f"the first policy cannot be published: {outcome.detail}")
@@ -159,9 +181,9 @@ class Rank:
                 self._skeleton,
                 version=version,
                 attempt=self._attempt,
+                adapter=self._base.seen_from(target) if self._base else None,
             )
-            await self._put_all([file.path for file in index.files], folder, target)
-            ref = await self._blobs.put_file(f"{target}{INDEX_NAME}", folder / INDEX_NAME)
+            ref = await self._put_all(index, folder, target)
         return Published(
             policy=index.policy,
             index=ref,
@@ -169,13 +191,55 @@ class Rank:
             size=sum(file.size for file in index.files),
         )
 
-    async def _put_all(self, names: Sequence[str], folder: Path, target: str) -> None:
-        """Upload files side by side, for the disk commits them together; raises the first error."""
+    async def _publish_base(self) -> None:
+        """Have what adapters are added to in the store; every attempt finds the same there."""
+        content = await self._lane.run(self._trainer.base)
+        found = await self._together(self._upload_base(content))
+        if isinstance(found, Refusal):
+            kind = Refused if found.code == "invalid" else Temporary
+            raise kind(f"the adapters' base cannot be published: {found.detail}")
+        self._base = found
+
+    async def _upload_base(self, content: Content) -> Adapted:
+        """Rank 0 writes it, unless it is there; only rank 0 needs to know where."""
+        target, scale = paths.base(self._uid), self._trainer.scale
+        assert scale is not None
+        if not self._gang.leads:
+            return Adapted(Ref("", "", 0), "", scale)
+        with TemporaryDirectory(dir=self._staging) as made:
+            folder = Path(made) / "base"
+            index = await self._lane.run(
+                write_content, folder, content, self._skeleton, version=0, attempt=0
+            )
+            there = await self._there(f"{target}{INDEX_NAME}")
+            if there is None:
+                ref = await self._put_all(index, folder, target)
+                return Adapted(ref, index.policy.digest, scale)
+        if there[1].policy.digest != index.policy.digest:
+            raise Refused(
+                "the weights at model.uri changed since the job began", field="/model/uri"
+            )
+        return Adapted(there[0], index.policy.digest, scale)
+
+    async def _there(self, path: str) -> tuple[Ref, PolicyIndex] | None:
+        try:
+            data = await self._blobs.get(path)
+        except NotFound:
+            return None
+        return Ref(path, digest(data), len(data)), decode(data, PolicyIndex)
+
+    async def _put_all(self, index: PolicyIndex, folder: Path, target: str) -> Ref:
+        """Upload files side by side, for the disk commits them together, then the index.
+
+        Raises the first error.
+        """
+        names = [file.path for file in index.files]
         puts = (self._blobs.put_file(f"{target}{name}", folder / name) for name in names)
         # All of them end before the folder goes.
         for end in await asyncio.gather(*puts, return_exceptions=True):
             if isinstance(end, BaseException):
                 raise end
+        return await self._blobs.put_file(f"{target}{INDEX_NAME}", folder / INDEX_NAME)
 
     # --- checkpoints --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from ebbtide.data.chunks import decode_rows, row_ref
 from ebbtide.data.order import DataOrder
 from ebbtide.errors import Conflict, Refused
 from ebbtide.ports import Blobs
-from ebbtide.spec import DpoSpec, PolicyGradientSpec, RLHFJobSpec
+from ebbtide.spec import DpoSpec, PolicyGradientSpec, RewardModelSpec, RLHFJobSpec
 from ebbtide.wire import (
     BatchManifest,
     DatasetIndex,
@@ -124,7 +124,7 @@ class Reader:
         return self._order[1]
 
     def _update(self, rows: Sequence[PromptRow]) -> list[MicroBatch]:
-        if isinstance(self._spec.algorithm, DpoSpec):
+        if isinstance(self._spec.algorithm, DpoSpec | RewardModelSpec):
             pairs = (pair_samples(row, number) for number, row in enumerate(rows))
             samples = [sample for pair in pairs for sample in pair]
         else:

@@ -194,7 +194,7 @@ def pair_samples(row: PromptRow, number: int) -> tuple[Sample, Sample]:
     prompt = unpack_ints(row.tokens)
     answers = (unpack_ints(row.completion), unpack_ints(row.rejected))
     if not len(prompt) or not all(len(answer) for answer in answers):
-        detail = f"row {row.prompt_id}: dpo needs a prompt, a better and a worse answer"
+        detail = f"row {row.prompt_id}: a pair needs a prompt, a better and a worse answer"
         raise Refused(detail, field="dataset")
     better, worse = (
         Sample(

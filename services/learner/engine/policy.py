@@ -21,7 +21,9 @@ from transformers import AutoModelForCausalLM
 
 from ebbtide.engines.publication import tied_names
 from ebbtide.errors import Refused
+from ebbtide.spec import LoraSpec
 from services.learner.engine.gang import Gang
+from services.learner.engine.lora import Adapters, adapt
 
 WHOLE_BELOW = 16_000_000
 """Parameters up to which the model is one unit: gathered once per update, not per layer."""
@@ -62,11 +64,22 @@ def tree_mask(branch: torch.Tensor, trunk: torch.Tensor) -> torch.Tensor:
 
 
 class Policy:
-    """`module` is the transformers model, already sharded; `aliases` its tied names."""
+    """`module` is the transformers model, already sharded; `aliases` its tied names.
 
-    def __init__(self, module: torch.nn.Module, *, aliases: dict[str, str], small: bool) -> None:
+    `adapters`: of LoRA, if these learn and the model does not.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        aliases: dict[str, str],
+        small: bool,
+        adapters: Adapters | None = None,
+    ) -> None:
         self.module = module
         self.aliases = aliases
+        self.adapters = adapters
         self._small = small
         self._where: torch.Tensor | None = None
         head = cast("Any", module).get_output_embeddings()
@@ -112,6 +125,29 @@ class Policy:
         return (hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._where).unsqueeze(0),)
 
 
+class Unadapted(Policy):
+    """The policy as it was before its adapters learned: a reference without weights of its own."""
+
+    def __init__(self, policy: Policy, adapters: Adapters) -> None:  # its hook is the policy's
+        self._policy, self._adapters = policy, adapters
+
+    def score(
+        self,
+        tokens: torch.Tensor,
+        where: torch.Tensor,
+        targets: torch.Tensor,
+        *,
+        temperature: float,
+        shared: Shared | None = None,
+        explore: bool = False,
+    ) -> Scored:
+        """As `Policy.score`."""
+        with self._adapters.off():
+            return self._policy.score(
+                tokens, where, targets, temperature=temperature, shared=shared, explore=explore
+            )
+
+
 def meet_in_last(module: torch.nn.Module, *, last: bool, small: bool) -> None:
     """Before a micro-batch: only in the `last` does a small model meet the other ranks."""
     sharded = cast("FSDPModule", module)
@@ -129,22 +165,24 @@ def load_policy(
     frozen: bool = False,
     checkpointing: bool = False,
     whole_below: int = WHOLE_BELOW,
+    lora: LoraSpec | None = None,
 ) -> Policy:
     """Read a Hugging Face folder in float32 and shard it; dropout is off, always.
 
     Sampling had no dropout, so a ratio of probabilities with dropout would not be one. A model
     of fewer than `whole_below` parameters is sharded as one unit. `checkpointing`: layers keep
-    their input alone and are computed again in the backward pass.
+    their input alone and are computed again in the backward pass. With `lora` adapters learn.
     """
     model = _read(folder)
     model.eval().requires_grad_(not frozen)
     layers = layers_of(model)
+    adapters = adapt(model, lora, layers) if lora else None
     if checkpointing:
         recompute(layers)
     aliases = tied_names(model)
     small = is_small(model, whole_below)
     shard(model.to(gang.device), gang, layers=layers, small=small, mixed=mixed_precision)
-    return Policy(model, aliases=aliases, small=small)
+    return Policy(model, aliases=aliases, small=small, adapters=adapters)
 
 
 def _read(folder: Path) -> Any:

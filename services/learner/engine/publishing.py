@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import posixpath
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from transformers import AutoConfig
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
 from ebbtide.engines.publication import write_publication
 from ebbtide.errors import Temporary
-from ebbtide.wire import PolicyIndex, pack_floats, pack_ints
+from ebbtide.wire import AdapterOf, PolicyIndex, pack_floats, pack_ints
 from services.learner.engine.gang import Gang
+from services.learner.engine.lora import Adapters, adapted, plain
 from services.learner.engine.policy import Policy
+from services.learner.engine.reward_model import ScoreModel
 
 PROBE_TOKENS = 32
 _TOKENIZER = (
@@ -35,21 +39,49 @@ _TOKENIZER = (
 
 @dataclass(frozen=True)
 class Content:
-    """What a publication holds: full tensors (rank 0 alone) and the probe (every rank)."""
+    """What a publication holds: full tensors (rank 0 alone) and the probe (every rank).
+
+    `adapters`: the tensors are theirs.
+    """
 
     tensors: Mapping[str, torch.Tensor]
     aliases: Mapping[str, str]
     probe_tokens: bytes
     probe_logprobs: bytes
+    adapters: Adapters | None = None
 
 
-def collect(policy: Policy, gang: Gang, *, dtype: torch.dtype) -> Content:
-    """Gather the parameters and score the probe; all ranks call it together."""
+def collect(policy: Policy | ScoreModel, gang: Gang, *, dtype: torch.dtype) -> Content:
+    """Gather what learns and score the probe; all ranks call it together.
+
+    A reward model has no probe: no engine samples from it.
+    """
+    options = StateDictOptions(
+        full_state_dict=True, cpu_offload=True, ignore_frozen_params=policy.adapters is not None
+    )
+    full: dict[str, Any] = get_model_state_dict(policy.module, options=options)
+    if isinstance(policy, ScoreModel):
+        mine = {name: tensor.to(dtype) for name, tensor in policy.exported(full).items()}
+        return Content(mine, policy.aliases, b"", b"")
+    mine = full if policy.adapters is None else adapted(full)
+    return replace(_content(policy, gang, mine, dtype), adapters=policy.adapters)
+
+
+def collect_base(policy: Policy, gang: Gang, *, dtype: torch.dtype) -> Content:
+    """What adapters are added to: the weights that do not learn; all ranks call it together."""
+    assert policy.adapters is not None
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     full: dict[str, Any] = get_model_state_dict(policy.module, options=options)
+    with policy.adapters.off():
+        return _content(policy, gang, plain(full), dtype)
+
+
+def _content(
+    policy: Policy, gang: Gang, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype
+) -> Content:
     tokens = probe(policy.module)
     return Content(
-        tensors={name: tensor.to(dtype) for name, tensor in full.items()},
+        tensors={name: tensor.to(dtype) for name, tensor in tensors.items()},
         aliases=policy.aliases,
         probe_tokens=pack_ints(tokens.numpy()),
         probe_logprobs=pack_floats(_score(policy, tokens, gang).cpu().numpy()),
@@ -71,15 +103,24 @@ def _score(policy: Policy, tokens: torch.Tensor, gang: Gang) -> torch.Tensor:
 
 
 def write_content(
-    folder: Path, content: Content, skeleton: Path, *, version: int, attempt: int
+    folder: Path,
+    content: Content,
+    skeleton: Path,
+    *,
+    version: int,
+    attempt: int,
+    adapter: AdapterOf | None = None,
 ) -> PolicyIndex:
     """Write everything but the index's own upload into the new `folder` (rank 0).
 
-    `skeleton`: the folder with config and tokenizer that `write_skeleton` made. Raises
-    Temporary when the disk does not take it.
+    `skeleton`: the folder with config and tokenizer that `write_skeleton` made. `adapter`: the base
+    of adapters. Raises Temporary when the disk does not take it.
     """
     try:
         shutil.copytree(skeleton, folder)
+        if adapter is not None and content.adapters is not None:
+            told = content.adapters.config(posixpath.dirname(adapter.base.path))
+            (folder / "adapter_config.json").write_text(json.dumps(told))
         return write_publication(
             folder,
             content.tensors,
@@ -88,18 +129,32 @@ def write_content(
             attempt=attempt,
             probe_tokens=content.probe_tokens,
             probe_logprobs=content.probe_logprobs,
+            adapter=adapter,
         )
     except (OSError, SafetensorError) as error:
         raise Temporary(f"policy {version} cannot be written: {error}") from error
 
 
 def write_skeleton(
-    folder: Path, *, model: Path, tokenizer: Path, chat_template: str | None, dtype: torch.dtype
+    folder: Path,
+    *,
+    model: Path,
+    tokenizer: Path,
+    chat_template: str | None,
+    dtype: torch.dtype,
+    scores: bool = False,
 ) -> None:
-    """Collect in the new `folder` what makes weights a Hugging Face export."""
+    """Collect in the new `folder` what makes weights a Hugging Face export.
+
+    `scores`: of a reward model.
+    """
     folder.mkdir(parents=True)
     config = AutoConfig.from_pretrained(model, local_files_only=True)
     config.dtype = dtype
+    if scores:
+        config.num_labels = 1
+        kind = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+        config.architectures = [kind.__name__]
     config.save_pretrained(folder)
     wanted = [model / "generation_config.json", *(tokenizer / name for name in _TOKENIZER)]
     for path in wanted:

@@ -14,6 +14,7 @@ from ebbtide.spec import (
     DpoSpec,
     PolicyGradientSpec,
     PpoSpec,
+    RewardModelSpec,
     RLHFJobSpec,
     SftSpec,
     SupervisedSpec,
@@ -27,9 +28,10 @@ from services.learner.engine.critic import load_critic
 from services.learner.engine.dpo import Dpo
 from services.learner.engine.gang import Gang
 from services.learner.engine.optimiser import Optimiser
-from services.learner.engine.policy import Policy, load_policy
+from services.learner.engine.policy import Policy, Unadapted, load_policy
 from services.learner.engine.policy_gradient import PolicyGradient
-from services.learner.engine.publishing import Content, collect
+from services.learner.engine.publishing import Content, collect, collect_base
+from services.learner.engine.reward_model import Preferences, ScoreModel, load_score_model
 from services.learner.engine.sft import Sft
 from services.learner.engine.trial import shared_width
 
@@ -54,9 +56,9 @@ class Trainer:
         self,
         *,
         gang: Gang,
-        policy: Policy,
+        policy: Policy | ScoreModel,
         optimiser: Optimiser,
-        algorithm: PolicyGradient | Sft | Dpo,
+        algorithm: PolicyGradient | Sft | Dpo | Preferences,
         dtype: torch.dtype,
         rows: Rows = ROW_EACH,
     ) -> None:
@@ -89,6 +91,17 @@ class Trainer:
         """Return what is to be published."""
         return collect(self._policy, self.gang, dtype=self._dtype)
 
+    @property
+    def scale(self) -> float | None:
+        """What adapters are multiplied by; None: the weights themselves learn."""
+        adapters = self._policy.adapters
+        return adapters.scale if adapters else None
+
+    def base(self) -> Content:
+        """Return the weights that adapters are added to."""
+        assert isinstance(self._policy, Policy)
+        return collect_base(self._policy, self.gang, dtype=self._dtype)
+
     def save(self, folder: Path) -> None:
         """Write this rank's shards into `folder`, which must be new."""
         write_shards(folder, *self._parts())
@@ -117,12 +130,15 @@ def rng_state() -> bytes:
 def build_trainer(spec: RLHFJobSpec, gang: Gang, model: Path) -> Trainer:
     """Load `model` and build the job's algorithm around it; raises Refused."""
     torch.manual_seed(spec.seed)
+    if isinstance(spec.algorithm, RewardModelSpec):
+        return _score_trainer(spec, spec.algorithm, gang, model)
     mixed = spec.learner.mixed_precision
     policy = load_policy(
         model,
         gang,
         mixed_precision=mixed,
         checkpointing=spec.learner.activation_checkpointing,
+        lora=spec.training.lora,
     )
     optimiser = Optimiser(policy.module, spec.training, schedule_of(spec), gang=gang)
     return Trainer(
@@ -131,6 +147,25 @@ def build_trainer(spec: RLHFJobSpec, gang: Gang, model: Path) -> Trainer:
         policy=policy,
         optimiser=optimiser,
         algorithm=_algorithm(spec, gang, model, policy=policy, optimiser=optimiser),
+        dtype=DTYPES[spec.model.dtype],
+    )
+
+
+def _score_trainer(
+    spec: RLHFJobSpec, algorithm: RewardModelSpec, gang: Gang, folder: Path
+) -> Trainer:
+    model = load_score_model(
+        folder,
+        gang,
+        mixed_precision=spec.learner.mixed_precision,
+        checkpointing=spec.learner.activation_checkpointing,
+    )
+    optimiser = Optimiser(model.module, spec.training, schedule_of(spec), gang=gang)
+    return Trainer(
+        gang=gang,
+        policy=model,
+        optimiser=optimiser,
+        algorithm=Preferences(gang=gang, model=model, optimiser=optimiser, spec=algorithm),
         dtype=DTYPES[spec.model.dtype],
     )
 
@@ -159,15 +194,16 @@ def _algorithm(
     algorithm = spec.algorithm
     if isinstance(algorithm, SftSpec):
         return Sft(gang=gang, policy=policy, optimiser=optimiser)
-    mixed, reference = spec.learner.mixed_precision, None
+    mixed = spec.learner.mixed_precision
+    reference: Policy | None = None
     if isinstance(algorithm, DpoSpec):
-        reference = load_policy(model, gang, mixed_precision=mixed, frozen=True)
+        reference = _reference(model, gang, policy, mixed=mixed)
         return Dpo(
             gang=gang, policy=policy, reference=reference, optimiser=optimiser, spec=algorithm
         )
     assert isinstance(algorithm, PolicyGradientSpec)
     if algorithm.kl_coefficient > 0:
-        reference = load_policy(model, gang, mixed_precision=mixed, frozen=True)
+        reference = _reference(model, gang, policy, mixed=mixed)
     critic = None
     if isinstance(algorithm, PpoSpec):
         folder = local_path(algorithm.critic.uri) if algorithm.critic.uri else model
@@ -188,6 +224,13 @@ def _algorithm(
         algorithm=algorithm,
         training=spec.training,
     )
+
+
+def _reference(model: Path, gang: Gang, policy: Policy, *, mixed: bool) -> Policy:
+    """The initial policy: a copy of its own, or the policy without its adapters."""
+    if policy.adapters is not None:
+        return Unadapted(policy, policy.adapters)
+    return load_policy(model, gang, mixed_precision=mixed, frozen=True)
 
 
 def schedule_of(spec: RLHFJobSpec) -> Schedule:

@@ -155,7 +155,7 @@ class Errands:
         async def load() -> None:
             train = await self._prompts.read(effect.train)
             held_out = await self._prompts.read(effect.eval)
-            self._post(PromptsLoaded(effect.step, train, held_out))
+            self._post(PromptsLoaded(effect.step, train, held_out, effect.turn))
 
         await self._insist(load)
 

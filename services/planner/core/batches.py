@@ -67,6 +67,11 @@ def candidates(step: OpenStep, work: Grpo) -> list[Candidate]:
     return found
 
 
+def moving_groups(step: OpenStep, work: Grpo) -> int:
+    """Training groups with an advantage other than 0: the others move no weight by it."""
+    return len({found.key.group for found in candidates(step, work) if found.advantage != 0.0})
+
+
 def _of_group(step: OpenStep, g: int, work: Grpo) -> list[Candidate]:
     valued = _valued(step, g)
     if len(valued) < (1 if work.scale == "raw" else 2):

@@ -19,6 +19,7 @@ from ebbtide.wire import (
     Decided,
     Dispatched,
     Epoch,
+    Extended,
     Frozen,
     GroupPlan,
     PolicyRef,
@@ -111,6 +112,7 @@ class Book:
         self._apply = {
             Epoch: self._epoch,
             StepOpened: self._opened,
+            Extended: self._extended,
             Decided: self._decided,
             Aged: self._aged,
             Dispatched: self._dispatched,
@@ -176,6 +178,13 @@ class Book:
         self.reference = self.reference or dict(record.plan.digests).get("reference", "")
         self.cursor = record.plan.data_cursor
         self.lengths.opened(record.plan)
+
+    def _extended(self, record: Extended) -> None:
+        step = self.open
+        assert step is not None, "an open step gets more groups"
+        assert record.step == step.plan.step
+        step.extended(record.groups)
+        self.lengths.extended(record.groups)
 
     def _decided(self, record: Decided) -> None:
         step = self.open

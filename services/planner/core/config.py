@@ -80,6 +80,8 @@ class Grpo(msgspec.Struct, frozen=True):
     evaluation: Evaluation | None
     length_penalty: Penalty | None = None
     keep_truncated: bool = True
+    refills: int = 0
+    """Most rounds in which a step draws other prompts for groups without variance."""
 
 
 class Sft(msgspec.Struct, frozen=True):
@@ -219,6 +221,7 @@ def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
         evaluation=_evaluation(spec, data),
         length_penalty=penalty_of(algorithm.length_penalty),
         keep_truncated=algorithm.truncated == "keep",
+        refills=algorithm.refill_rounds if isinstance(algorithm, DapoSpec) else 0,
     )
 
 

@@ -8,13 +8,14 @@ a planner that starts anew finds its phase from the ledger alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from ebbtide.wire import Aged, Committed, Learned, PolicyRef, Ref, StepOpened
+from ebbtide.wire import Aged, Committed, Extended, Learned, PolicyRef, Ref, StepOpened
 from services.planner.core.adoption import adopt
 from services.planner.core.config import Data, Grpo, JobConfig
 from services.planner.core.cost import Meter, spent
 from services.planner.core.counting import CountMeter
-from services.planner.core.effects import Finish, Report
+from services.planner.core.effects import Finish, LoadPrompts, Report
 from services.planner.core.events import PromptsLoaded
 from services.planner.core.handouts import Handouts
 from services.planner.core.intake import Intake
@@ -23,6 +24,7 @@ from services.planner.core.layout import Layout
 from services.planner.core.pen import Pen
 from services.planner.core.plans import Prompts, sft_plan, with_reference
 from services.planner.core.prefills import PrefillMeter
+from services.planner.core.refilling import drawn, lacking, refills
 from services.planner.core.reporting import Ending, Marks, Update, report
 from services.planner.core.samples import ACCEPTED, OUT, VALUED, WAITING, OpenStep
 from services.planner.core.scoring import ScoringDesk
@@ -242,32 +244,39 @@ class Course:
         self._intake.begin()
         self.marks.opened = self._pen.now
         self._aged_at = self._pen.reachable
+        self._adopt(step)
+        self._lay_out(step)
+        if not refills(self._config):
+            self._read_ahead(step)
+        self.phase = DECODE
+
+    def _adopt(self, step: OpenStep) -> None:
+        """What an earlier attempt accepted for this step serves it, and may have to be scored."""
         adopt(self._pen, step)
         for sample in step.where(ACCEPTED):
             self._scoring.ask(sample, self._pen.reachable)
             self._intake.request(step, sample)
         self._intake.ask()
-        self._lay_out(step)
-        self._read_ahead(step)
-        self.phase = DECODE
 
     def _lay_out(self, step: OpenStep) -> None:
         if self._layout is not None:
             self._layout.open(step)
 
     def _read_prompts(self, step: int, cursor: int) -> None:
+        self._ask_prompts(step, lambda: self._prompts.request(step, cursor))
+
+    def _ask_prompts(self, step: int, ask: Callable[[], LoadPrompts | None]) -> None:
         if self._pen.now - self._prompts_at > _PROMPTS_SECONDS:
             self._prompts.again(step)
-        request = self._prompts.request(step, cursor)
+        request = ask()
         if request:
             self._prompts_at = self._pen.now
             self._pen.do(request)
 
     def _read_ahead(self, step: OpenStep) -> None:
         """Have the next step's prompts at hand before it begins."""
-        train = sum(group.purpose == "train" for group in step.plan.groups)
         if isinstance(self._config.work, Grpo):
-            self._read_prompts(step.plan.step + 1, step.plan.data_cursor + train)
+            self._read_prompts(step.plan.step + 1, step.plan.data_cursor + drawn(step))
 
     def _decoded(self) -> bool:
         step = self._pen.book.open
@@ -281,12 +290,30 @@ class Course:
         step = self._pen.book.open
         if step is None or step.open_groups:
             return False
+        missing = lacking(step, self._config, frozen=self._pen.book.frozen is not None)
+        if missing:
+            return self._refill(step, missing)
         self.marks.closed = self._pen.now
         if step.plan.step >= self._config.total_steps:
             self._commit(step, None)
         elif self._has_value(step):
             self._training.freeze(step)
             self.phase = LEARN
+            if refills(self._config):
+                self._read_ahead(step)  # only now is it known where the next step begins
+        return True
+
+    def _refill(self, step: OpenStep, missing: int) -> bool:
+        """Draw other prompts in place of groups that teach nothing, once they are read."""
+        number = step.plan.step
+        if not self._prompts.ready(number):
+            self._ask_prompts(number, lambda: self._prompts.request_more(step, missing))
+            return False
+        self._pen.write(Extended(number, self._prompts.take_more(step)))
+        self._adopt(step)
+        if self._layout is not None:
+            self._layout.extended(step)
+        self.phase = DECODE
         return True
 
     def _has_value(self, step: OpenStep) -> bool:

@@ -79,11 +79,15 @@ class Forget(msgspec.Struct, frozen=True):
 
 
 class LoadPrompts(msgspec.Struct, frozen=True):
-    """Read prompts of `step`; answered by PromptsLoaded."""
+    """Read prompts of `step`; answered by PromptsLoaded.
+
+    `turn`: 0 for those that it opens with, else of which refill.
+    """
 
     step: int
     train: tuple[PromptRef, ...]
     eval: tuple[PromptRef, ...]
+    turn: int = 0
 
 
 class ScalePool(msgspec.Struct, frozen=True):

@@ -40,6 +40,7 @@ class PromptsLoaded(msgspec.Struct, frozen=True):
     step: int
     train: tuple[Prompt, ...]
     eval: tuple[Prompt, ...]
+    turn: int = 0
 
 
 class ManifestCommitted(msgspec.Struct, frozen=True):

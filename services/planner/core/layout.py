@@ -123,6 +123,12 @@ class Layout:
         self._migration.open()
         self._fresh = False
 
+    def extended(self, step: OpenStep) -> None:
+        """The open step has more groups, dealt over the same shares."""
+        self.open(step)
+        if self._elastic and step.decided is not None:
+            self._pool.open(step.decided.actors)
+
     def _decide(self, step: OpenStep) -> Decided:
         served = self._handouts.prefills.there
         decided = self._decider.decide(step, count=self._count(), served=served, now=self._pen.now)

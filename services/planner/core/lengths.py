@@ -8,6 +8,8 @@ before is not forgotten, for it was decoded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,6 +45,10 @@ class Lengths:
         self._names = [(_prompt(group), _task(group)) for group in plan.groups]
         if self._predictor is not None:
             self._predictor.end_step(self._round - 1)
+
+    def extended(self, groups: Sequence[GroupPlan]) -> None:
+        """The step that is open has more groups."""
+        self._names += [(_prompt(group), _task(group)) for group in groups]
 
     def ended(self, step: OpenStep, sample: int, record: Accepted) -> None:
         """The ledger has the sample's rollout."""

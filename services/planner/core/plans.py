@@ -10,6 +10,8 @@ from ebbtide.wire import GroupPlan, PolicyRef, PromptRef, StepPlan, digest, enco
 from services.planner.core.config import Data, Grpo, JobConfig
 from services.planner.core.effects import LoadPrompts
 from services.planner.core.events import PromptsLoaded
+from services.planner.core.refilling import drawn
+from services.planner.core.samples import OpenStep
 
 
 class Prompts:
@@ -35,7 +37,8 @@ class Prompts:
 
     def loaded(self, event: PromptsLoaded) -> None:
         """The answer to `request`."""
-        if event.step in self._asked:
+        asked = self._asked.get(event.step)
+        if asked is not None and asked.turn == event.turn:
             self._loaded[event.step] = event
 
     def ready(self, step: int) -> bool:
@@ -51,6 +54,23 @@ class Prompts:
         return StepPlan(
             step, policy, groups, work.replicas, cursor, data_digests(self._config, self._data)
         )
+
+    def request_more(self, step: OpenStep, count: int) -> LoadPrompts | None:
+        """What must be read for `count` more groups of the open step, unless that was asked for."""
+        number = step.plan.step
+        if number in self._asked:
+            return None
+        rows = self._order.take(step.plan.data_cursor + drawn(step), count)
+        refs = tuple(row_ref(self._data.train, row) for row in rows)
+        self._asked[number] = LoadPrompts(number, refs, (), step.refills + 1)
+        return self._asked[number]
+
+    def take_more(self, step: OpenStep) -> tuple[GroupPlan, ...]:
+        """The groups that `request_more` asked for; their numbers follow those of the plan."""
+        asked, loaded = self._asked.pop(step.plan.step), self._loaded.pop(step.plan.step)
+        work = self._config.work
+        assert isinstance(work, Grpo)
+        return tuple(_train_groups(work, asked, loaded, first=len(step.plan.groups)))
 
     def _train(self, step: int, cursor: int) -> tuple[PromptRef, ...]:
         work = self._config.work
@@ -91,7 +111,9 @@ def with_reference(plan: StepPlan, reference: str) -> StepPlan:
     return msgspec.structs.replace(plan, digests=(*plan.digests, *more))
 
 
-def _train_groups(work: Grpo, asked: LoadPrompts, loaded: PromptsLoaded) -> list[GroupPlan]:
+def _train_groups(
+    work: Grpo, asked: LoadPrompts, loaded: PromptsLoaded, *, first: int = 0
+) -> list[GroupPlan]:
     return [
         GroupPlan(
             group=n,
@@ -104,7 +126,7 @@ def _train_groups(work: Grpo, asked: LoadPrompts, loaded: PromptsLoaded) -> list
             prompt_tokens=prompt.n_tokens,
             task=prompt.task,
         )
-        for n, (ref, prompt) in enumerate(zip(asked.train, loaded.train, strict=True))
+        for n, (ref, prompt) in enumerate(zip(asked.train, loaded.train, strict=True), start=first)
     ]
 
 

@@ -109,7 +109,7 @@ def report(ending: Ending) -> StepReport:
         seconds=seconds,
         phases=ending.marks.seconds(ending.now),
         samples=_samples(step),
-        groups=_groups(step),
+        groups=_groups(step, ending.update),
         rewards=_rewards(step, ending.threshold),
         sampling=_sampling(step),
         evaluation=_evaluation(ending.evaluation),
@@ -143,12 +143,26 @@ def _samples(step: OpenStep) -> SampleCounts:
     )
 
 
-def _groups(step: OpenStep) -> GroupCounts:
+def _groups(step: OpenStep, update: Update | None) -> GroupCounts:
     train = [g for g, plan in enumerate(step.plan.groups) if plan.purpose == "train"]
     found = [(totals(step, g), step.plan.groups[g].size) for g in train]
     valued = [values for values, size in found if len(values) >= min(2, size)]
     flat = sum(len(values) > 1 and min(values) == max(values) for values in valued)
-    return GroupCounts(expected=len(train), trained=len(valued), zero_variance=flat)
+    return GroupCounts(
+        expected=len(train),
+        trained=len(valued),
+        zero_variance=flat,
+        refilled=len(step.plan.groups) - step.first_groups,
+        refills=step.refills,
+        dropped_tokens=_dropped_tokens(step, update),
+    )
+
+
+def _dropped_tokens(step: OpenStep, update: Update | None) -> int:
+    """Response tokens that were sampled for groups that left the batch."""
+    samples = [step.find(key) for key in update.manifest.dropped] if update else []
+    found = [step.rollouts[sample] for sample in samples if sample is not None]
+    return sum(rollout.n_tokens for rollout in found if rollout is not None)
 
 
 def _train_values(step: OpenStep) -> list[Value]:

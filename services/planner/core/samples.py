@@ -6,8 +6,10 @@ integer for (planner epoch, seq): epochs rise over the whole job, so codes never
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+
+import msgspec
 
 from ebbtide.wire import (
     Accepted,
@@ -22,6 +24,8 @@ from ebbtide.wire import (
     Scored,
     StepPlan,
     Value,
+    pack_ints,
+    unpack_ints,
 )
 
 WAITING, OUT, ACCEPTED, VALUED, INVALID, ABANDONED = range(6)
@@ -40,7 +44,7 @@ class OpenStep:
     OUT -> WAITING when a hand-out is lost. `rollouts[i]` is the ledger's Accepted record;
     `journals[i]` says from which hand-out's journal the sample can go on, and how far.
     `ended` has the codes of hand-outs that are known to have been cut or to have failed.
-    `decided`: how the step is laid out.
+    `decided`: how the step is laid out. `refills`: rounds of groups that were added to the plan.
     `age`: seconds that the step has had as far as the ledger says, which is a little behind;
     `accepted_at[i]`: the step's age when the sample was accepted.
     """
@@ -60,6 +64,7 @@ class OpenStep:
         self.rollouts: list[Accepted | None] = [None] * count
         self.scores: list[Scored | None] = [None] * count
         self.decided: Decided | None = None
+        self.refills, self.first_groups = 0, len(sizes)
         self.age = 0.0
         self.accepted_at = [0.0] * count
         self.sample_of: dict[int, int] = {}
@@ -70,6 +75,29 @@ class OpenStep:
         self.counts = dict.fromkeys(("dispatches", "resumed", "restarted", "adopted", "void"), 0)
         self.wasted_tokens = 0
         self._job_uid, self._step, self._groups = job_uid, plan.step, len(sizes)
+
+    def extended(self, groups: Sequence[GroupPlan]) -> None:
+        """More groups, numbered after the others; they wait in the shares that there are."""
+        sizes, before = [group.size for group in groups], self.size
+        count = sum(sizes)
+        self.plan = msgspec.structs.replace(self.plan, groups=(*self.plan.groups, *groups))
+        self.starts += list(accumulate(sizes, initial=before))[1:]
+        self.group_of += [self._groups + g for g, size in enumerate(sizes) for _ in range(size)]
+        self.states += bytes(count)
+        self.codes += [0] * count
+        self.actors += [""] * count
+        self.journals += [None] * count
+        self.hands += [None] * count
+        self.rollouts += [None] * count
+        self.scores += [None] * count
+        self.accepted_at += [0.0] * count
+        self.without_outcome += sizes
+        self.size, self.undecoded = before + count, self.undecoded + count
+        self.open_groups += sum(size > 0 for size in sizes)
+        self._groups += len(sizes)
+        self.refills += 1
+        if self.decided is not None:
+            self.decided = _dealt_on(self.decided, self.group_of[before:])
 
     # --- who is who ---------------------------------------------------------------------------
 
@@ -213,3 +241,10 @@ class OpenStep:
         self.wasted_tokens += known[1] if known else 0
         self.counts["restarted"] += 1
         self.journals[sample] = None
+
+
+def _dealt_on(decided: Decided, groups: Sequence[int]) -> Decided:
+    """With more samples, of these groups: group after group, to one share after the other."""
+    more = [group % decided.shares for group in groups]
+    shares = pack_ints([*unpack_ints(decided.share_of).tolist(), *more])
+    return msgspec.structs.replace(decided, share_of=shares)

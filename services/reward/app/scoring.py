@@ -43,6 +43,7 @@ class Scoring:
         self._library = library
         self._judge = judge
         self._breaker = breaker
+        self._deaths = core.Deaths(limit=spec.breaker_errors)
         self._clock = clock
         self._metrics = metrics
         self._log = log
@@ -54,7 +55,10 @@ class Scoring:
         self.errors = 0
 
     async def ready(self, request: ScoreRequest) -> ScoreReady | None:
-        """The verdict; None while the breaker is open: the request had better come again later."""
+        """The verdict; None while the breaker is open: the request had better come again later.
+
+        Raises Refused if nothing but dead workers comes of the job's reward.
+        """
         name = (request.key, request.rollout.digest)
         if name in self._done:
             return self._done[name]
@@ -94,7 +98,10 @@ class Scoring:
         except (EbbtideError, msgspec.DecodeError, IndexError) as error:
             return Error(type(error).__name__, str(error))
         verdict = await self._judge(answer)
+        if isinstance(verdict, core.Crashed):
+            return self._deaths.died(verdict)
         if isinstance(verdict, Judged):
+            self._deaths.judged()
             self._metrics.judged(verdict)
         return core.score(self._components, verdict)
 

@@ -1,4 +1,4 @@
-"""What a worker and its pool say to each other: msgpack behind a length, over pipes (pure)."""
+"""What a worker and its pool say to each other: msgpack behind a length (pure)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import msgspec
 from ebbtide.rewards.outcomes import Answer, Judged
 
 LENGTH = struct.Struct("<I")
+STATUS = struct.Struct("<i")
+"""What a worker's guard tells: first its pid, at the end how the worker ended."""
+LARGEST = 64 << 20
+"""Bytes of a frame; more is no frame, but what a function wrote to descriptors that are not its."""
 
 
 class Setup(msgspec.Struct, frozen=True, tag="setup"):
-    """First frame to a worker. `reward` is the job's RewardSpec as JSON.
+    """First frame to a nursery. `reward` is the job's RewardSpec as JSON.
 
     `memory_bytes` may be added to what the libraries take; `cpu_seconds` per answer and processor.
     `sandbox`: required, or if-possible, where programs of answers may run without isolation.
@@ -31,6 +35,12 @@ class Batch(msgspec.Struct, frozen=True, tag="batch"):
     answers: tuple[Answer, ...]
 
 
+class Open(msgspec.Struct, frozen=True, tag="open"):
+    """First frame of a nursery; with `threads` of what it loaded, it cannot fork warm workers."""
+
+    threads: bool
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """First frame of a worker: everything is imported, in these versions."""
 
@@ -38,13 +48,13 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Unfit(msgspec.Struct, frozen=True, tag="unfit"):
-    """Instead of Ready: the components cannot be had; trying again changes nothing."""
+    """Instead of Open or Ready: the components cannot be had; trying again changes nothing."""
 
     why: str
 
 
 ToWorker = Setup | Batch
-FromWorker = Ready | Unfit | Judged
+FromWorker = Open | Ready | Unfit | Judged
 
 
 def read_frame(source: BinaryIO) -> ToWorker | None:
@@ -64,3 +74,11 @@ def pack(message: ToWorker | FromWorker) -> bytes:
     """One frame."""
     body = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(body)) + body
+
+
+def unpack(body: bytes) -> FromWorker | None:
+    """The message in a frame, or None if it is none."""
+    try:
+        return msgspec.msgpack.decode(body, type=FromWorker)
+    except msgspec.DecodeError:
+        return None

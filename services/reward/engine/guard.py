@@ -3,14 +3,13 @@
 What a reward function starts may leave its process group and its parent (setsid, a double fork),
 but not its line of descent: the guard is a subreaper (prctl(2)), so whoever is orphaned below it
 becomes its child. It waits for the end of the worker or of the scorer, whichever is first, kills
-all that is below it, and ends as the worker did.
+all that is below it, and tells how the worker ended.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import signal
 
 from services.reward.engine.offspring import kill_below
@@ -42,9 +41,9 @@ def fork() -> int:
 
 
 def watch(worker: int) -> int:
-    """Wait for the end of the worker or the scorer; returns the worker's exit status.
+    """Wait for the end of the worker or the scorer, kill all that is left below.
 
-    If a signal ended the worker, the same one ends the guard.
+    Returns how the worker ended, a negative number for a signal.
     """
     _let_go_of_pipes()
     ended = _wait(worker)
@@ -54,7 +53,7 @@ def watch(worker: int) -> int:
         try:
             pid, status = os.waitpid(-1, 0)
         except ChildProcessError:
-            return _end_as(ended)
+            return os.waitstatus_to_exitcode(ended)
         ended = status if pid == worker else ended
 
 
@@ -72,15 +71,3 @@ def _wait(worker: int) -> int:
             if found[0] == worker:
                 return found[1]
     return 0
-
-
-def _end_as(status: int) -> int:
-    number = -os.waitstatus_to_exitcode(status)
-    if number <= 0:
-        return -number
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if number != signal.SIGKILL:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-    os.kill(os.getpid(), number)
-    raise AssertionError("a signal that ended the worker ends the guard too")

@@ -1,63 +1,60 @@
-"""A worker that holds a reward model and scores batches (`python -m services.reward.engine.model_worker`).
+"""What a reward model's worker judges by: the model itself, many answers at a time.
 
-Speaks as `worker` does, and like it has a guard above it. The only process of this service that
-loads torch.
+Loaded by the only process of this service that loads torch.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ebbtide.data.sources import local_path
-from ebbtide.errors import Refused
 from ebbtide.rewards.outcomes import Answer, Judged, Outcome, Unusable, Worth
 from ebbtide.spec import ModelReward, RewardSpec
-from services.reward.engine import guard
-from services.reward.engine.frames import Batch, Ready, Setup, Unfit, read_frame, write_frame
+from services.reward.engine.frames import Setup
+
+if TYPE_CHECKING:
+    from ebbtide.engines.reward_model import RewardModel
 
 
-def main() -> int:
-    """The guard's exit status and, in its child, the worker's."""
-    worker = guard.fork()
-    return guard.watch(worker) if worker else _work()
-
-
-def _work() -> int:
-    out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)
-    source = sys.stdin.buffer
-    setup = read_frame(source)
-    assert isinstance(setup, Setup)
+def load(setup: Setup) -> ModelBench:
+    """Read the model. Raises Refused where it cannot be had."""
     [component] = RewardSpec.model_validate_json(setup.reward).components
     assert isinstance(component, ModelReward)
     os.environ["OMP_NUM_THREADS"] = str(component.threads)  # before torch is loaded
-    try:
-        from ebbtide.engines.reward_model import (  # noqa: PLC0415 - it loads torch
-            RewardModel,
-            identity,
-        )
+    from ebbtide.engines.reward_model import RewardModel, identity  # noqa: PLC0415 - loads torch
 
-        folder = local_path(component.uri)
-        model = RewardModel(
-            folder,
-            device=component.device,
-            max_tokens=component.max_tokens,
-            batch_tokens=component.batch_tokens,
-        )
-    except Refused as error:
-        write_frame(out, Unfit(str(error)))
-        return 1
-    write_frame(out, Ready({component.name: identity(folder)}))
-    while isinstance(batch := read_frame(source), Batch):
+    folder = local_path(component.uri)
+    model = RewardModel(
+        folder,
+        device=component.device,
+        max_tokens=component.max_tokens,
+        batch_tokens=component.batch_tokens,
+    )
+    return ModelBench(model, component, versions={component.name: identity(folder)})
+
+
+class ModelBench:
+    """A reward model that scores batches."""
+
+    def __init__(
+        self, model: RewardModel, component: ModelReward, *, versions: Mapping[str, str]
+    ) -> None:
+        self._model = model
+        self._component = component
+        self.versions = versions
+
+    def begin(self) -> None:
+        """Answers are data to a model: nothing needs bounds."""
+
+    def judge(self, answers: Sequence[Answer]) -> Iterator[Judged]:
+        """All together."""
         start = time.perf_counter()
-        scores = model.scores([(a.prompt, a.response) for a in batch.answers])
-        each = (time.perf_counter() - start) / len(batch.answers)
-        for judged in judgements(batch.answers, scores, each, component.max_tokens):
-            write_frame(out, judged)
-    return 0
+        scores = self._model.scores([(a.prompt, a.response) for a in answers])
+        each = (time.perf_counter() - start) / len(answers)
+        yield from judgements(answers, scores, each, self._component.max_tokens)
 
 
 def judgements(
@@ -70,7 +67,3 @@ def judgements(
     ]
     assert len(outcomes) == len(answers)
     return [Judged((outcome,), (seconds,)) for outcome in outcomes]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

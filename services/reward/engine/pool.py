@@ -1,7 +1,8 @@
 """Hands answers to warm workers in batches; kills a worker that overstays on one answer.
 
 Every answer gets exactly one verdict. When a worker dies, the answer it was at is tried once
-more, alone in a fresh worker; the others of its batch just go on elsewhere. Time is counted in
+more, alone in a fresh worker; the others of its batch just go on elsewhere. A worker that writes
+what is no verdict is dead too. Time is counted in
 ticks of this process's own loop: if the machine or this service stood still, nobody is blamed.
 """
 
@@ -13,15 +14,17 @@ import signal
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import TypeGuard
 
 import msgspec
 
 from ebbtide.errors import Temporary
 from ebbtide.logs import Log
 from ebbtide.rewards.outcomes import Answer, Judged
+from ebbtide.spec import RewardSpec
 from services.reward.core import Crashed, NoWorker, TimedOut, Verdict
-from services.reward.engine.frames import Batch, Setup
-from services.reward.engine.process import WORKER, Worker, start
+from services.reward.engine.frames import Batch, FromWorker, Setup
+from services.reward.engine.process import WORKER, Nursery, Worker, open_nursery
 from services.reward.engine.slot import Slot
 
 _TICKS_PER_LIMIT = 20
@@ -30,9 +33,9 @@ _SLOWEST_RESTART = 5.0
 
 
 class PoolSettings(msgspec.Struct, frozen=True):
-    """`limit_seconds` per answer, `start_seconds` per worker; `batch`: most answers in one frame.
+    """`limit_seconds` per answer, `start_seconds` to load; `batch`: most answers in one frame.
 
-    `module`: what a worker runs.
+    `module`: what a worker judges by.
     """
 
     workers: int
@@ -63,6 +66,9 @@ class Pool:
         self._waiting: deque[_Task] = deque()
         self._work = asyncio.Event()
         ticks = math.ceil(settings.limit_seconds / _tick_seconds(settings))
+        self._parts = len(RewardSpec.model_validate_json(setup.reward).components)
+        self._nursery: Nursery | None = None
+        self._opening = asyncio.Lock()
         self._slots = [Slot(patience=ticks) for _ in range(settings.workers)]
 
     async def score(self, answer: Answer) -> Verdict:
@@ -81,7 +87,7 @@ class Pool:
     async def running(self) -> AsyncIterator[Mapping[str, str]]:
         """Start all workers warm, serve, kill them at the end; gives the versions of what judges.
 
-        Raises what `process.start` raises.
+        Raises what `process.open_nursery` raises.
         """
         try:
             async with asyncio.TaskGroup() as starting:
@@ -97,11 +103,30 @@ class Pool:
             for slot in self._slots:
                 if slot.worker:
                     await slot.worker.end()
+            await self._close()
 
     async def _start(self, slot: Slot) -> None:
-        slot.worker = await start(
-            self._setup, timeout=self._settings.start_seconds, module=self._settings.module
-        )
+        """A worker; a nursery that gives none is dying, and another is opened, once."""
+        async with self._opening:
+            try:
+                slot.worker = await self._born()
+            except Temporary:
+                await self._close()
+                slot.worker = await self._born()
+
+    async def _born(self) -> Worker:
+        limit = self._settings.start_seconds
+        if self._nursery is None or not self._nursery.alive:
+            await self._close()
+            self._nursery = await open_nursery(
+                self._setup, timeout=limit, module=self._settings.module
+            )
+        return await self._nursery.worker(timeout=limit)
+
+    async def _close(self) -> None:
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            await nursery.end()
 
     async def _serve(self, slot: Slot) -> None:
         while True:
@@ -147,7 +172,7 @@ class Pool:
         await worker.send(Batch(tuple(task.answer for task in batch)))
         for place, task in enumerate(batch):
             judged = await worker.receive()
-            if not isinstance(judged, Judged):
+            if not self._is_verdict(judged):
                 slot.worker = None
                 self._bury(await worker.end(), slot.overstayed, task, batch[place + 1 :])
                 break
@@ -155,13 +180,19 @@ class Pool:
             task.settle(judged)
         slot.begin(0)
 
+    def _is_verdict(self, message: FromWorker | None) -> TypeGuard[Judged]:
+        return (
+            isinstance(message, Judged)
+            and len(message.outcomes) == len(message.seconds) == self._parts
+        )
+
     def _bury(self, status: int, overstayed: bool, suspect: _Task, others: list[_Task]) -> None:
         timed_out = overstayed or status == -signal.SIGXCPU
         self._log.warning("worker died", status=status, timed_out=timed_out)
         if timed_out:
             suspect.settle(TimedOut())
         elif suspect.alone:
-            suspect.settle(Crashed())
+            suspect.settle(Crashed(status))
         else:
             suspect.alone = True
             self._waiting.appendleft(suspect)

@@ -1,8 +1,7 @@
-"""A worker: judges answers one by one until its pipe closes (`python -m services.reward.engine.worker`).
+"""What a worker judges by: the job's rules and functions, answer by answer.
 
-It may be killed at any moment, and with it all that users' functions started: the process that is
-started becomes the `guard`, and its child judges. Limits on memory and processor time are its own;
-the limit on time by the clock is the pool's. What users' functions print goes to standard error.
+It may be killed at any moment, and with it all that users' functions started. Limits on memory and
+processor time are its own; the limit on time by the clock is the pool's.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ from __future__ import annotations
 import math
 import os
 import resource
-import sys
 import time
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from ebbtide.errors import Refused
 from ebbtide.rewards.outcomes import Answer, Judged, Outcome, Scorer
@@ -23,35 +20,36 @@ from ebbtide.rewards.versions import versions
 from ebbtide.sandbox.cell import Cell, interpreter
 from ebbtide.sandbox.proof import isolated
 from ebbtide.spec import CodeReward, RewardSpec
-from services.reward.engine import guard
-from services.reward.engine.frames import Batch, Ready, Setup, Unfit, read_frame, write_frame
+from services.reward.engine.frames import Setup
 
 
-def main() -> int:
-    """The guard's exit status and, in its child, the worker's."""
-    worker = guard.fork()
-    return guard.watch(worker) if worker else _work()
+def load(setup: Setup) -> RuleBench:
+    """Import all that the components need. Raises Refused or ImportError where it is not there."""
+    spec = RewardSpec.model_validate_json(setup.reward)
+    cell = _cell(spec, setup.sandbox)
+    scorers = tuple(scorer(component, cell=cell) for component in spec.components)
+    return RuleBench(scorers, versions=versions(spec.components, cell=cell), setup=setup)
 
 
-def _work() -> int:
-    """Set up, say Ready, judge."""
-    out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)
-    # The scorer sees a worker's end by the end of this pipe: what functions fork must not hold it.
-    os.register_at_fork(after_in_child=partial(os.close, out.fileno()))
-    setup = read_frame(sys.stdin.buffer)
-    assert isinstance(setup, Setup)
-    try:
-        spec = RewardSpec.model_validate_json(setup.reward)
-        cell = _cell(spec, setup.sandbox)
-        scorers = tuple(scorer(component, cell=cell) for component in spec.components)
-    except (Refused, ImportError) as error:
-        write_frame(out, Unfit(str(error)))
-        return 1
-    _limit_memory(setup.memory_bytes)
-    write_frame(out, Ready(versions(spec.components, cell=cell)))
-    _serve(sys.stdin.buffer, out, scorers, setup.cpu_seconds)
-    return 0
+class RuleBench:
+    """Scorers that run in this process."""
+
+    def __init__(
+        self, scorers: Sequence[Scorer], *, versions: Mapping[str, str], setup: Setup
+    ) -> None:
+        self._scorers = scorers
+        self.versions = versions
+        self._setup = setup
+
+    def begin(self) -> None:
+        """Bound the memory."""
+        _limit_memory(self._setup.memory_bytes)
+
+    def judge(self, answers: Sequence[Answer]) -> Iterator[Judged]:
+        """One after the other, each with the processor time that it may have."""
+        for answer in answers:
+            _limit_processor(self._setup.cpu_seconds)
+            yield _judge(self._scorers, answer)
 
 
 def _cell(spec: RewardSpec, sandbox: str) -> Cell | None:
@@ -66,16 +64,7 @@ def _cell(spec: RewardSpec, sandbox: str) -> Cell | None:
         return Cell(interpreter())
 
 
-def _serve(
-    source: BinaryIO, out: BinaryIO, scorers: tuple[Scorer, ...], cpu_seconds: float
-) -> None:
-    while isinstance(batch := read_frame(source), Batch):
-        for answer in batch.answers:
-            _limit_processor(cpu_seconds)
-            write_frame(out, _judge(scorers, answer))
-
-
-def _judge(scorers: tuple[Scorer, ...], answer: Answer) -> Judged:
+def _judge(scorers: Sequence[Scorer], answer: Answer) -> Judged:
     outcomes: list[Outcome] = []
     seconds: list[float] = []
     for score in scorers:
@@ -98,7 +87,3 @@ def _limit_processor(seconds: float) -> None:
     allowed = seconds * (os.cpu_count() or 1)
     soft = math.ceil(time.process_time() + allowed) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

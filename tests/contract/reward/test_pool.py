@@ -42,6 +42,38 @@ async def test_an_answer_that_kills_its_worker_is_blamed_only_when_alone(open_po
     assert found == [Worth(1.0), Crashed, Worth(2.0), Crashed, Worth(3.0)]
 
 
+@pytest.mark.parametrize("how", ["leave", "close", "garbage"])
+async def test_whatever_a_function_does_to_its_worker_the_next_answer_is_judged(
+    open_pool: Any, how: str
+) -> None:
+    async with open_pool() as pool:
+        assert await scores(pool, how, "1", how, "2") == [Crashed, Worth(1.0), Crashed, Worth(2.0)]
+
+
+async def test_a_worker_that_died_is_replaced_without_loading_anything_again(
+    open_pool: Any,
+) -> None:
+    async with open_pool() as pool:
+        nursery = psutil.Process(pool.pids[0]).parent()
+        await scores(pool, *["leave"] * 20)
+        await scores(pool, "1")
+        assert psutil.Process(pool.pids[0]).parent() == nursery
+
+
+async def test_a_nursery_that_died_is_replaced_too(open_pool: Any) -> None:
+    async with open_pool() as pool:
+        first = psutil.Process(pool.pids[0])
+        first.parent().kill()
+        assert await scores(pool, "1", "2") == [Worth(1.0), Worth(2.0)]
+        await asyncio.to_thread(first.wait, 60)  # all that it forked goes with it
+
+
+async def test_threads_of_a_rewards_module_run_in_its_workers(open_pool: Any) -> None:
+    threaded = {"type": "function", "name": "f", "entry_point": "ebbtide.testing.threaded:alive"}
+    async with open_pool(threaded) as pool:
+        assert await scores(pool, "any") == [Worth(1.0)]
+
+
 async def test_an_idle_worker_that_dies_is_replaced_unnoticed(open_pool: Any) -> None:
     async with open_pool() as pool:
         os.kill(pool.pids[0], signal.SIGKILL)

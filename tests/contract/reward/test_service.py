@@ -45,14 +45,23 @@ class Job:
         demo.save(folder / "model")
 
     async def scorer(
-        self, *components: Any, seconds: float = 60.0, grace: float = 25.0, reach: str = ""
+        self,
+        *components: Any,
+        seconds: float = 60.0,
+        grace: float = 25.0,
+        reach: str = "",
+        breaker: int = 16,
     ) -> Process:
         spec = {
             "model": {"uri": str(self._folder / "model")},
             "dataset": {"train": {"type": "jsonl", "uri": "rows.jsonl"}},
             "algorithm": {"type": "grpo"},
             "training": {"totalSteps": 1},
-            "reward": {"components": components or [OBEDIENT], "timeoutSeconds": seconds},
+            "reward": {
+                "components": components or [OBEDIENT],
+                "timeoutSeconds": seconds,
+                "breakerErrors": breaker,
+            },
         }
         settings = RewardSettings(
             nats_url=self._servers.nats_url,
@@ -206,4 +215,13 @@ async def test_a_function_that_is_not_there_ends_with_one_clear_line(job: Job) -
     text = await said(process)
     assert process.returncode == 2
     assert "cannot load nowhere:f: ModuleNotFoundError" in text
+    assert "Traceback" not in text
+
+
+async def test_a_reward_that_only_kills_its_workers_stops_the_job_and_is_named(job: Job) -> None:
+    process = await job.scorer(breaker=4)
+    await job.ask(*["leave"] * 8)
+    text = await said(process)
+    assert process.returncode == 2
+    assert "the reward ended its own worker at 4 answers in a row (last: exit status 3)" in text
     assert "Traceback" not in text

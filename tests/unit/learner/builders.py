@@ -78,7 +78,12 @@ def a_rank(
     model = Path(spec.model.uri)
     skeleton = folder / f"skeleton-{attempt}"
     write_skeleton(
-        skeleton, model=model, tokenizer=model, chat_template=None, dtype=DTYPES["float32"]
+        skeleton,
+        model=model,
+        tokenizer=model,
+        chat_template=None,
+        dtype=DTYPES["float32"],
+        scores=spec.algorithm.type == "reward-model",
     )
     trainer = build_trainer(spec, gang, model)
     return Rank(

@@ -75,6 +75,7 @@ class Parts:
             mixed_precision=False,
             checkpointing=checkpointing,
             whole_below=whole_below,
+            lora=sizes.lora,
         )
         reference: Policy | None = None
         if spec.kl_coefficient:

@@ -149,5 +149,5 @@ async def test_a_job_comes_to_prefer_the_better_answers(
 
 def test_a_row_without_a_worse_answer_is_refused() -> None:
     row = PromptRow("p", pack_ints([1]), "", b"", "t", "s", completion=pack_ints([2]))
-    with pytest.raises(Refused, match="dpo needs a prompt, a better and a worse answer"):
+    with pytest.raises(Refused, match="a pair needs a prompt, a better and a worse answer"):
         pair_samples(row, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -78,3 +79,13 @@ def a_policy(n: int, attempt: int = 1, content: str = "") -> PolicyRef:
 def usual_length(key: SampleKey, limit: int) -> int:
     """Tokens of an answer, unless a test says otherwise; beyond the limit it is cut."""
     return 1 + (3 * key.group + 5 * key.index + key.step_issued) % limit
+
+
+def usual_worth(key: SampleKey) -> float:
+    """The reward of an answer: no group is without variance."""
+    return float((key.group + key.index) % 2)
+
+
+def flat_worth(*groups: int) -> Callable[[SampleKey], float]:
+    """Rewards with which these groups have no variance."""
+    return lambda key: 1.0 if key.group in groups else usual_worth(key)

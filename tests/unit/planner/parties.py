@@ -301,7 +301,7 @@ class ModelScorer:
         if self.invalid:
             self.invalid -= 1
             return Invalid("raised")
-        return Value(float((key.group + key.index) % 2), ())
+        return Value(self.world.worth(key), ())
 
 
 class Publisher(Protocol):

@@ -17,11 +17,12 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import structs
 
 from services.planner.core.config import Deadlines, Sft
 from tests.checker.lineage import replay
 from tests.checker.verdict import examine
-from tests.unit.planner.builders import GRPO, a_config, some_data
+from tests.unit.planner.builders import GRPO, a_config, flat_worth, some_data, usual_worth
 from tests.unit.planner.world import World
 
 some = st.integers(0, 10**6)
@@ -35,11 +36,14 @@ class FaultyWorld(RuleBasedStateMachine):
         actors=st.integers(0, 3),
         step_seconds=st.sampled_from([1000.0, 40.0]),
         supervised=st.sampled_from([False, False, False, True]),
+        refills=st.sampled_from([0, 0, 2]),
     )
-    def begin(self, actors: int, step_seconds: float, supervised: bool) -> None:
+    def begin(self, actors: int, step_seconds: float, supervised: bool, refills: int) -> None:
         deadlines = Deadlines(step=step_seconds, score=20.0, learn=2000.0)
-        work = Sft(batch=2, updates=2) if supervised else GRPO
+        grpo = structs.replace(GRPO, refills=refills, drop_zero=refills > 0)
+        work = Sft(batch=2, updates=2) if supervised else grpo
         self.world = World(a_config(work=work, deadlines=deadlines), some_data(), actors=actors)
+        self.world.worth = flat_worth(0, 4) if refills else usual_worth
         self.hurt = False
 
     # --- things go well -------------------------------------------------------------------------

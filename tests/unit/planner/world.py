@@ -59,7 +59,7 @@ from services.planner.core.lengths import Lengths, make_lengths
 from services.planner.core.migrating import Rule
 from services.planner.core.planner import Planner
 from tests.checker.evidence import Evidence, Settled
-from tests.unit.planner.builders import UID, usual_length
+from tests.unit.planner.builders import UID, usual_length, usual_worth
 from tests.unit.planner.exports import Exports
 from tests.unit.planner.parties import (
     ModelActor,
@@ -96,7 +96,7 @@ class World:
     """`seat` is the present planner; `zombies` were replaced and do not know it.
 
     `model`, `reference`: what the next learner finds at `model.uri`, and the digest that it tells.
-    `answer`: how long each answer is.
+    `answer`: how long each answer is; `worth`: its reward.
     """
 
     def __init__(
@@ -119,6 +119,7 @@ class World:
         self.attempt = 1
         self.slots = 2
         self.answer: Callable[[SampleKey, int], int] = usual_length
+        self.worth: Callable[[SampleKey], float] = usual_worth
         self.sleepers, self.wake_seconds = True, 0.0
         self.model, self.reference = "initial", ""
         self._said: dict[tuple[Fact, object], float] = {}
@@ -279,7 +280,7 @@ class World:
     def _load_prompts(self, seat: Seat, effect: LoadPrompts) -> None:
         train = tuple(Prompt(f"{ref.chunk.path}/{ref.row}", 3) for ref in effect.train)
         held_out = tuple(Prompt(f"{ref.chunk.path}/{ref.row}", 3) for ref in effect.eval)
-        loaded = PromptsLoaded(effect.step, train, held_out)
+        loaded = PromptsLoaded(effect.step, train, held_out, effect.turn)
         self.post("prompts", lambda: self.feed(seat, loaded))
 
     # --- the network ------------------------------------------------------------------------------

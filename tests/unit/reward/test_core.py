@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbtide.errors import Refused
 from ebbtide.rewards.outcomes import Broken, Judged, Outcome, Unusable, Worth
 from ebbtide.spec import Component, RewardSpec, RuleReward
 from ebbtide.wire import (
@@ -23,7 +24,7 @@ from ebbtide.wire import (
     Value,
 )
 from services.reward import core
-from services.reward.core import Breaker, Crashed, NoWorker, TimedOut
+from services.reward.core import Breaker, Crashed, Deaths, NoWorker, TimedOut
 
 numbers = st.floats(-1e6, 1e6)
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
@@ -107,6 +108,35 @@ def test_the_wait_before_a_retry_grows_to_a_bound(digest: str, tries: int) -> No
 
 def test_retries_of_different_samples_do_not_march_in_step() -> None:
     assert len({core.delay(request(str(n)), 1) for n in range(50)}) == 50
+
+
+# --- deaths -----------------------------------------------------------------------------------
+
+
+def test_a_crash_is_the_answers_fault_only_where_others_are_judged() -> None:
+    deaths = Deaths(limit=9)
+    assert deaths.died(Crashed(-9)) == Error(
+        "WorkerDied", "the reward ended its own worker (signal 9)"
+    )
+    deaths.judged()
+    assert deaths.died(Crashed(3)) == Value(0.0, (), "crash")
+
+
+def test_deaths_in_a_row_are_the_rewards_fault_and_end_the_scorer() -> None:
+    deaths = Deaths(limit=3)
+    for _ in range(2):
+        deaths.died(Crashed(3))
+    with pytest.raises(Refused, match=r"at 3 answers in a row \(last: exit status 3\)"):
+        deaths.died(Crashed(3))
+
+
+@given(st.lists(st.booleans()))
+def test_nothing_ends_while_something_is_judged_now_and_then(judged: list[bool]) -> None:
+    deaths = Deaths(limit=3)
+    for found in judged:
+        deaths.judged()
+        if found:
+            deaths.died(Crashed())
 
 
 # --- breaker ----------------------------------------------------------------------------------
