@@ -89,6 +89,13 @@ def measure() -> Measured:
 
 
 async def _measure(plane: ControlPlane, size: Size) -> Measured:
+    async with at_work(plane, size) as (load, operator):
+        return await _play(load, operator, size)
+
+
+@asynccontextmanager
+async def at_work(plane: ControlPlane, size: Size) -> AsyncIterator[tuple[Load, Operator]]:
+    """A namespace with an operator, nodes for so many pods, and whoever changes jobs there."""
     namespace = plane.namespace()
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
     for document in rights(namespace):
@@ -96,7 +103,7 @@ async def _measure(plane: ControlPlane, size: Size) -> Measured:
     pods = size.jobs * (size.actors + _OTHERS) + STORM
     with fake_nodes(plane, pods) as nodes, _operator(plane, namespace) as operator:
         async with _load(plane, namespace, nodes, size) as load:
-            return await _play(load, operator, size)
+            yield load, operator
 
 
 async def _play(load: Load, operator: Operator, size: Size) -> Measured:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -46,6 +47,7 @@ class Load:
     jobs: int
     actors: int
     delays: Delays = field(default_factory=Delays)
+    locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     dice: random.Random = field(default_factory=lambda: random.Random(7))  # noqa: S311 - no secret
 
     async def build(self, seconds: float) -> float:
@@ -86,10 +88,8 @@ class Load:
 
     async def _one(self, n: int) -> None:
         name = f"job-{n % self.jobs}"
-        if (n // self.jobs) % 2 == 0:
-            await self._grow(name)
-        else:
-            await self._shrink(name)
+        async with self.locks[name]:
+            await (self._shrink(name) if (n // self.jobs) % 2 else self._grow(name))
         if n % 10 == 0:
             await self._probe(n)
 
@@ -131,6 +131,8 @@ class Load:
     async def _scale(self, name: str, replicas: int, *release: str) -> None:
         spec = {"replicas": replicas, "release": list(release)}
         await self.admin.patch("DecodePool", self.eyes.namespace, name, {"spec": spec})
+        pool = self.eyes.pools[name]
+        await until(lambda: pool.replicas == replicas, PATIENCE_SECONDS, f"news of {name}")
 
     # --- a storm ----------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def kwok() -> str:
 @contextmanager
 def fake_nodes(plane: ControlPlane, pods: int) -> Iterator[list[str]]:
     """Names of nodes with a fake GPU for each of `pods` and some room; kwok runs what they get."""
-    names = [f"node-{n}" for n in range(pods // PER_NODE + 2)]
+    names = [f"fake-{n}" for n in range(pods // PER_NODE + 2)]
     for name in names:
         plane.apply(_node(name))
     with ExitStack() as stack:

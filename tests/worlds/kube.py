@@ -278,6 +278,8 @@ def _start_server(folder: Path, etcd: str, flags: Sequence[str], stack: ExitStac
         "--authorization-mode=RBAC",
         "--disable-admission-plugins=ServiceAccount",
         "--enable-priority-and-fairness=false",
+        "--feature-gates=MutatingAdmissionPolicy=true",  # tests play controllers with webhooks
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
         *flags,
     )
     return port
