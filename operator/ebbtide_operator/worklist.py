@@ -51,7 +51,8 @@ class JobQueue:
 
     def longest(self) -> float:
         """Seconds that the longest of the passes has taken so far."""
-        return self._now() - min(self._busy.values(), default=self._now())
+        now = self._now()
+        return now - min(self._busy.values(), default=now)
 
     def _ring(self, job: JobKey) -> None:
         self._timers.pop(job, None)

@@ -226,13 +226,13 @@ class Longer(Running):
 def _examples(number: int) -> settings:
     return settings(
         max_examples=number,
-        stateful_step_count=25,
+        stateful_step_count=20,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
 
 
-Running.TestCase.settings = _examples(10)
+Running.TestCase.settings = _examples(6)
 Longer.TestCase.settings = _examples(300)
 TestRunning = Running.TestCase
 TestLonger = pytest.mark.slow(Longer.TestCase)
