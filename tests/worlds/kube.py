@@ -30,7 +30,7 @@ from ebbtide.adapters.daemon import free_port
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "operator/ebbtide_operator/crds"
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 ADMIN = "admin-token"
 _GROUP = "test.ebbtide.dev"
 THINGS = {
