@@ -37,10 +37,9 @@ test: setup kube-tools ## every suite that fits in CI
 test-kube: setup kube-tools ## the part of it that runs against a real API server
 	@$(RUN)/python -m pytest -m 'kube and not slow' $(ARGS)
 
-kube-tools: ## build kube-apiserver, etcd, kubectl, helm and kwok once, into the user's cache
+kube-tools: ## build kube-apiserver, etcd, kubectl and helm once, into the user's cache
 	@deploy/kube-tools/build.sh
 	@deploy/kube-tools/helm/build.sh
-	@deploy/kube-tools/kwok/build.sh
 
 test-slow: setup ## the long forms: 100 kills, the whole API fuzz
 	@$(RUN)/python -m pytest -m slow --timeout 3600 $(ARGS)
