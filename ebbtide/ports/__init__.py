@@ -23,7 +23,7 @@ from ebbtide.ports.engine import (
     NewTokens,
     Resumed,
 )
-from ebbtide.ports.reviews import Ask, Person, Reviews
+from ebbtide.ports.reviews import Ask, Person, Reviews, Trials
 from ebbtide.ports.stores import (
     Blobs,
     Bus,
@@ -74,4 +74,5 @@ __all__ = [
     "Resumed",
     "Reviews",
     "Transfer",
+    "Trials",
 ]

@@ -1,8 +1,9 @@
-"""Who shows a token, and what they may do to objects."""
+"""Who shows a token, what they may do to objects, and what would come of it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -34,4 +35,12 @@ class Reviews(Protocol):
 
     async def may(self, person: Person, ask: Ask) -> bool:
         """Whether they may do it."""
+        ...
+
+
+class Trials(Protocol):
+    """Tries things without doing them; raises Temporary while nobody answers."""
+
+    async def pod(self, namespace: str, body: Mapping[str, Any]) -> None:
+        """Raise Refused, whose `field` is a pointer into `body`, where the pod would not be made."""
         ...

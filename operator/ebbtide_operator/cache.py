@@ -15,13 +15,14 @@ from ebbtide.objects import Key, key_of
 from ebbtide.ports import Cluster, Meta, Resource
 from ebbtide_operator.core.look import Observed
 from ebbtide_operator.podspec import PodView, view
+from ebbtide_operator.worklist import JobKey
 
 KINDS = ("RLHFJob", "DecodePool", "Pod")
 RUNTIME = "ClusterRLHFRuntime"
+_GONE = 10_000
+"""Deletions that are remembered: older news of an object comes within seconds, or not at all."""
 _NOWHERE = Meta(name="").namespace
 """Namespace of objects that have none."""
-JobKey = tuple[str, str]
-"""Namespace and name of a job."""
 
 
 class Cache:
@@ -48,7 +49,10 @@ class Cache:
         self._log, self._changed = log, changed
         self._objects: dict[Key, Resource] = {}
         self._of_job: dict[JobKey, set[Key]] = defaultdict(set)
-        self._gone: dict[Key, int] = {}  # versions of deletions since the last list
+        self._views: dict[
+            Key, PodView | None
+        ] = {}  # of pods that were looked at since they changed
+        self._gone: dict[Key, int] = {}  # versions of the last deletions since the last list
         self._listed = -1  # version of the last list: what it lacked was gone by then
         self._interrupted: dict[str, str] = {}  # why a node is about to go, by its name
         self.heard = False
@@ -81,7 +85,7 @@ class Cache:
         return Observed(
             job=self._objects.get(Key("RLHFJob", *job)),
             pool=pools[0] if pools else None,
-            pods=tuple(v for r in found if r.kind == "Pod" and (v := self._view(r))),
+            pods=tuple(v for r in found if r.kind == "Pod" and (v := self._view(key_of(r), r))),
             interrupted=self._interrupted,
             runtime=self._runtime(job),
         )
@@ -89,6 +93,11 @@ class Cache:
     def jobs(self) -> list[JobKey]:
         """Every job that has any object."""
         return [job for job, keys in self._of_job.items() if keys]
+
+    @property
+    def pods(self) -> int:
+        """About how many pods there are: objects of jobs, without jobs and pools."""
+        return max(0, len(self._objects) - 2 * len(self._of_job))
 
     async def _list(self) -> str:
         """Everything now; the version from which the first list must be watched on."""
@@ -114,6 +123,7 @@ class Cache:
         if newest >= _version(resource):
             return
         self._objects[key] = resource
+        self._views.pop(key, None)
         if resource.kind == "Node":
             self._judge_node(resource)
         if resource.kind == RUNTIME:
@@ -125,6 +135,7 @@ class Cache:
 
     def _drop(self, key: Key) -> None:
         resource = self._objects.pop(key, None)
+        self._views.pop(key, None)
         self._interrupted.pop(key.name if key.kind == "Node" else "", None)
         job = _job_of(resource) if resource else None
         if job is None:
@@ -140,6 +151,8 @@ class Cache:
         known = self._objects.get(key)
         if known is None or _version(known) <= _version(last):
             self._gone[key] = _version(last)
+            if len(self._gone) > _GONE:
+                del self._gone[next(iter(self._gone))]
             self._drop(key)
 
     def _runtime(self, job: JobKey) -> Resource | None:
@@ -176,7 +189,12 @@ class Cache:
         else:
             self._take(resource)
 
-    def _view(self, resource: Resource) -> PodView | None:
+    def _view(self, key: Key, resource: Resource) -> PodView | None:
+        if key not in self._views:
+            self._views[key] = self._read(resource)
+        return self._views[key]
+
+    def _read(self, resource: Resource) -> PodView | None:
         try:
             return view(resource)
         except msgspec.ValidationError as error:

@@ -1,8 +1,9 @@
 """The operator's shell: take a job from the queue, look, ask the core, write, requeue.
 
 Level-triggered: a pass reads everything from the cache and may be repeated or broken off at any
-point. One job is looked at by one pass at a time; the status is written once per pass, and what
-people are told comes after it. Every write is preceded by a look at the lease.
+point. One job is looked at by one pass at a time, several jobs side by side, so that no job waits
+for another's writes; the status is written once per pass, and what people are told comes after
+it. Every write is preceded by a look at the lease.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -21,7 +22,7 @@ from ebbtide.objects import rfc3339
 from ebbtide.ports import Blobs, Clock, Cluster, Meta, Resource
 from ebbtide.tracing import NO_SPANS, Spans
 from ebbtide.usage import Usage
-from ebbtide_operator.cache import Cache, JobKey
+from ebbtide_operator.cache import Cache
 from ebbtide_operator.core.look import Observed
 from ebbtide_operator.core.plan import Deletion, Note, Patch, Plan
 from ebbtide_operator.core.pods import owner
@@ -30,7 +31,12 @@ from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease, Lost
 from ebbtide_operator.metrics import OperatorMetrics
 from ebbtide_operator.starts import Starts
+from ebbtide_operator.worklist import JobKey, JobQueue
 
+WORKERS = 8
+"""Jobs that are looked at side by side: a pass mostly waits for the API server."""
+USAGES_PER_SECOND = 50.0
+"""Of very many pods, held time is refreshed less often than `usage_seconds`."""
 CONFLICT_SECONDS = 0.05
 RETRY_SECONDS = 0.5
 REFUSED_SECONDS = 5.0
@@ -60,36 +66,40 @@ class Controller:
         self._refused: dict[JobKey, str] = {}
         self._cluster, self._blobs, self._clock = cluster, blobs, clock
         self._lease, self._site, self._log = lease, site, log
+        self._queue = JobQueue(now=clock.now)
         self.cache = Cache(
             cluster=cluster,
             namespace=namespace,
             log=log,
-            changed=self._enqueue,
+            changed=self._queue.put,
             taints=site.kubernetes.interruption_taints if site.kubernetes else (),
             runtimes=site.kubernetes is not None,
         )
-        self._queue: asyncio.Queue[JobKey] = asyncio.Queue()
-        self._queued: set[JobKey] = set()
-        self._timers: dict[JobKey, asyncio.TimerHandle] = {}
         self._written: dict[JobKey, dict[str, Usage]] = {}
-        self._since: float | None = None
 
     async def work(self) -> None:
-        """Take jobs from the queue for ever."""
+        """Take jobs from the queue for ever, some at a time; raises what the first pass raises."""
+        workers = [asyncio.create_task(self._work(), name=f"jobs-{n}") for n in range(WORKERS)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _work(self) -> NoReturn:
         while True:
-            job = await self._queue.get()
-            self._queued.discard(job)
-            began = self._since = self._clock.now()
+            job = await self._queue.take()
+            began = self._clock.now()
             outcome, after = await self._pass(job)
-            self._since = None
             self._metrics.passed(outcome, self._clock.now() - began)
             if outcome == "done":
                 self._looked[job] = self._clock.now()
-            self._schedule(job, after)
+            self._queue.done(job, after)
 
     def stuck(self) -> str:
         """What is wrong if one pass takes too long, else empty: a liveness check."""
-        taken = 0.0 if self._since is None else self._clock.now() - self._since
+        taken = self._queue.longest()
         return f"one pass has taken {taken:.0f} s" if taken > STUCK_SECONDS else ""
 
     async def resync(self) -> None:
@@ -97,7 +107,7 @@ class Controller:
         while True:
             await self._clock.sleep(RESYNC_SECONDS)
             for job in self.cache.jobs():
-                self._enqueue(job)
+                self._queue.put(job)
 
     async def show(self) -> None:
         """Keep the metrics that are no counts, for ever."""
@@ -106,24 +116,11 @@ class Controller:
             self._looked = {job: self._looked.get(job, now) for job in jobs}
             self._metrics.shows(
                 [pod for job in jobs for pod in self.cache.observe(job).pods],
-                queued=self._queue.qsize(),
+                queued=len(self._queue),
                 age=now - min(self._looked.values(), default=now),
                 now=self._clock.wall(),
             )
             await self._clock.sleep(SHOW_SECONDS)
-
-    def _enqueue(self, job: JobKey) -> None:
-        if job not in self._queued:
-            self._queued.add(job)
-            self._queue.put_nowait(job)
-
-    def _schedule(self, job: JobKey, after: float | None) -> None:
-        known = self._timers.pop(job, None)
-        if known:
-            known.cancel()
-        if after is not None:
-            loop = asyncio.get_running_loop()
-            self._timers[job] = loop.call_later(max(0.0, after), self._enqueue, job)
 
     async def _pass(self, job: JobKey) -> tuple[str, float | None]:
         """One look at one job: how it ended, and seconds until the next is due."""
@@ -152,7 +149,8 @@ class Controller:
     def _plan(self, job: JobKey, seen: Observed) -> Plan | None:
         """The core's plan. A job that cannot be judged is left alone, and the others go on."""
         try:
-            return reconcile(seen, self._clock.wall(), site=self._site)
+            site = msgspec.structs.replace(self._site, usage_seconds=self._usage_seconds())
+            return reconcile(seen, self._clock.wall(), site=site)
         except Exception:  # noqa: BLE001 - whatever is wrong with it is wrong with this job alone
             self._log.exception("job cannot be judged", job=job[1])
             return None
@@ -176,23 +174,28 @@ class Controller:
 
     async def _write_usages(self, job: JobKey, usages: Sequence[Usage]) -> None:
         """Now and then while a pod lives, and once for good when it has ended."""
-        before, after = self._written.get(job, {}), {}
-        for held in usages:
-            last = before.get(held.uid)
-            if last is None or self._is_news(last, held):
-                self._lease.check()
-                path = paths.usage(held.job_uid, held.pod, held.uid)
-                await self._blobs.put(path, usage.encode(held))
-                last = held
-            after[held.uid] = last
-        self._written[job] = after
+        before = self._written.get(job, {})
+        news = [held for held in usages if self._is_news(before.get(held.uid), held)]
+        await asyncio.gather(*map(self._write_usage, news))
+        after = {held.uid: before.get(held.uid, held) for held in usages}
+        self._written[job] = after | {held.uid: held for held in news}
         if not after:
             del self._written[job]
 
-    def _is_news(self, last: Usage, held: Usage) -> bool:
+    async def _write_usage(self, held: Usage) -> None:
+        self._lease.check()
+        path = paths.usage(held.job_uid, held.pod, held.uid)
+        await self._blobs.put(path, usage.encode(held))
+
+    def _is_news(self, last: Usage | None, held: Usage) -> bool:
+        if last is None:
+            return True
         if held.ended_at is not None:
             return held.ended_at != last.ended_at
-        return held.seen_at - last.seen_at >= self._site.usage_seconds
+        return held.seen_at - last.seen_at >= self._usage_seconds()
+
+    def _usage_seconds(self) -> float:
+        return max(self._site.usage_seconds, self.cache.pods / USAGES_PER_SECOND)
 
     async def _write_status(self, target: Resource, status: Mapping[str, Any]) -> None:
         meta = target.metadata

@@ -13,13 +13,13 @@ from prometheus_client import CollectorRegistry
 
 from ebbtide import logs
 from ebbtide.adapters.clock import SystemClock
-from ebbtide.adapters.cluster_kubernetes import ApiReviews
+from ebbtide.adapters.cluster_kubernetes import ApiReviews, ApiTrials
 from ebbtide.testing.blobs import FakeBlobs
 from services.gateway.app import build
 from services.gateway.app.doors import KubernetesDoor
 from services.gateway.settings import GatewaySettings
 from tests.worlds.gateway import a_job, key
-from tests.worlds.kube import ControlPlane
+from tests.worlds.kube import Answer, ControlPlane
 from tests.worlds.platform import SYSTEM, Platform
 
 pytestmark = pytest.mark.kube
@@ -46,6 +46,7 @@ async def gateway(scene: Platform) -> AsyncIterator[httpx.AsyncClient]:
                 namespace=scene.namespace,
             ),
             closing=asyncio.Event(),
+            trials=ApiTrials(api=cluster.api),
         )
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://g") as client:
@@ -181,3 +182,52 @@ async def test_the_events_of_a_job_show_what_the_operator_told(
 async def told(client: httpx.AsyncClient, headers: dict[str, str]) -> bool:
     events = (await client.get("/v1/jobs/job/events", headers=headers)).json()["items"]
     return "PlannerStarted" in {event["reason"] for event in events}
+
+
+def templated(**spec: Any) -> dict[str, Any]:
+    document = a_job("mine")
+    document["spec"]["decode"] = {"podTemplate": {"spec": spec}}
+    return document
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs:validate", "/v1/jobs"])
+async def test_a_template_that_would_make_no_pod_is_refused_before_the_job_is_taken(
+    scene: Platform, anne: dict[str, str], path: str
+) -> None:
+    odd = templated(tolerations=[{"key": "a", "operator": "Sometimes"}])
+    async with gateway(scene) as client:
+        answer = await client.post(path, json=odd, headers=anne | dict(key()))
+    assert answer.status_code == 422
+    fault = answer.json()["errors"][0]
+    assert fault["pointer"] == "/spec/decode/podTemplate/spec/tolerations/0/operator"
+    assert "Sometimes" in fault["detail"]
+    assert (await scene.admin.list("RLHFJob", scene.namespace))[0] == []
+
+
+async def test_a_template_is_tried_out_and_leaves_no_pod(
+    scene: Platform, anne: dict[str, str]
+) -> None:
+    good = templated(tolerations=[{"key": "a", "operator": "Exists"}])
+    async with gateway(scene) as client:
+        answer = await client.post("/v1/jobs:validate", json=good, headers=anne)
+    assert answer.status_code == 200
+    assert await scene.kubelet.pods() == {}
+
+
+async def test_the_gateway_tries_pods_out_and_makes_none(scene: Platform) -> None:
+    token = scene.plane.token(SYSTEM, "ebbtide-gateway")
+    path = f"/api/v1/namespaces/{scene.namespace}/pods"
+    container = {"name": "main", "image": "i"}
+    pod = {"metadata": {"name": "x"}, "spec": {"containers": [container]}}
+
+    def answers() -> str:
+        try:
+            return str(scene.plane.call("POST", path, pod, token=token))
+        except Answer as answer:
+            return answer.message
+
+    async def denied() -> bool:
+        return "makes none" in await asyncio.to_thread(answers)
+
+    await scene.eventually(denied)
+    assert scene.plane.call("POST", f"{path}?dryRun=All", pod, token=token)["kind"] == "Pod"

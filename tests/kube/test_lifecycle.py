@@ -202,7 +202,7 @@ async def observed(scene: Platform, generation: int) -> bool:
 
 async def is_in_phase(scene: Platform, phase: str, reason: str) -> bool:
     status = await scene.status()
-    return (status.get("phase", "Pending"), status.get("reason")) == (phase, reason)
+    return (status.get("phase"), status.get("reason")) == (phase, reason)
 
 
 async def has_run(scene: Platform) -> bool:

@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from ssl import SSLContext, create_default_context
@@ -30,7 +30,7 @@ from ebbtide.adapters.daemon import free_port
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "operator/ebbtide_operator/crds"
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 ADMIN = "admin-token"
 _GROUP = "test.ebbtide.dev"
 THINGS = {
@@ -209,11 +209,14 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane(folder: Path) -> Iterator[ControlPlane]:
-    """Start the three programs, install the definitions, end them again."""
+def control_plane(folder: Path, *, flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
+    """Start the three programs, install the definitions, end them again.
+
+    `flags`: more of them for the API server.
+    """
     with ExitStack() as stack:
         etcd = _start_etcd(folder, stack)
-        port = _start_server(folder, etcd, stack)
+        port = _start_server(folder, etcd, flags, stack)
         plane = ControlPlane(folder, port)
         _await(lambda: plane.call("GET", "/readyz") == b"ok", "the API server", folder)
         documents = [open_definition("Thing"), open_definition("Other")]
@@ -237,7 +240,7 @@ def _established(plane: ControlPlane, name: str) -> bool:
 
 def _start_etcd(folder: Path, stack: ExitStack) -> str:
     client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-    _start(
+    start(
         folder,
         stack,
         "etcd",
@@ -253,12 +256,12 @@ def _start_etcd(folder: Path, stack: ExitStack) -> str:
     return client
 
 
-def _start_server(folder: Path, etcd: str, stack: ExitStack) -> int:
+def _start_server(folder: Path, etcd: str, flags: Sequence[str], stack: ExitStack) -> int:
     key, tokens = folder / "accounts.key", folder / "tokens.csv"
     subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
     tokens.write_text(f'{ADMIN},admin,admin,"system:masters"\n')
     port = free_port()
-    _start(
+    start(
         folder,
         stack,
         "kube-apiserver",
@@ -275,12 +278,15 @@ def _start_server(folder: Path, etcd: str, stack: ExitStack) -> int:
         "--authorization-mode=RBAC",
         "--disable-admission-plugins=ServiceAccount",
         "--enable-priority-and-fairness=false",
+        "--feature-gates=MutatingAdmissionPolicy=true",  # tests play controllers with webhooks
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+        *flags,
     )
     return port
 
 
 def _start_collector(plane: ControlPlane, stack: ExitStack) -> None:
-    _start(
+    start(
         plane.folder,
         stack,
         "kube-controller-manager",
@@ -291,8 +297,10 @@ def _start_collector(plane: ControlPlane, stack: ExitStack) -> None:
     )
 
 
-def _start(folder: Path, stack: ExitStack, program: str, *flags: str) -> None:
-    log = stack.enter_context((folder / f"{program}.log").open("wb"))
+def start(folder: Path, stack: ExitStack, program: str, *flags: str) -> None:
+    """Run a program until `stack` ends it; `program`: one of the tools, or a path."""
+    name = Path(program).name
+    log = stack.enter_context((folder / f"{name}.log").open("wb"))
     env = {"PATH": "/usr/bin:/bin", "GOMAXPROCS": "2", "HOME": str(folder)}
     process = subprocess.Popen(
         [tools() / program, *flags],

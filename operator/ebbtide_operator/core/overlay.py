@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ebbtide_operator.core.nearness import joined_affinity
+
 _MAPS = ("nodeSelector",)
 _LISTS = ("tolerations", "topologySpreadConstraints", "volumes")
-_WORDS = ("affinity", "schedulerName", "runtimeClassName")
+_WORDS = ("schedulerName", "runtimeClassName")
 
 
 def overlay(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,6 +26,8 @@ def overlay(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, An
     for name in _WORDS:
         if name in template:
             found.setdefault(name, template[name])
+    if template.get("affinity"):
+        found["affinity"] = joined_affinity(found.get("affinity", {}), template["affinity"])
     added: Mapping[str, Any] = next(iter(template.get("containers", ())), {})
     found["containers"] = [_container(one, added) for one in pod["containers"]]
     return found

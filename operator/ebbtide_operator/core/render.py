@@ -14,6 +14,7 @@ import msgspec
 
 from ebbtide import labels
 from ebbtide.ports import Resource
+from ebbtide_operator.core.nearness import near_learner
 from ebbtide_operator.core.overlay import overlay
 from ebbtide_operator.core.pods import DECODE, LEARNER, POOL, PREFILL
 from ebbtide_operator.core.site import KubeSite, NodePool, overridden
@@ -50,6 +51,7 @@ class Renderer:
             "volumes": self._volumes(role),
             **_named(spec, pod.metadata.name),
             **self._scheduling(role, pool),
+            **self._nearness(pod.metadata.labels),
         }
         return overlay(made, spec.template)
 
@@ -113,6 +115,10 @@ class Renderer:
             ],
         }
         return {name: value for name, value in wanted.items() if value}
+
+    def _nearness(self, marks: Mapping[str, str]) -> dict[str, Any]:
+        near = near_learner(marks, self._site.topology)
+        return {"affinity": near} if near and marks.get(labels.ROLE) in _COMPUTING else {}
 
 
 def _resources(asked: Mapping[str, str], claims: Mapping[str, str]) -> dict[str, Any]:

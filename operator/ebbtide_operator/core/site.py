@@ -18,6 +18,9 @@ INTERRUPTION_TAINTS = (
 )
 """Those of the clouds' notice handlers, Karpenter and the cluster autoscaler."""
 
+TOPOLOGY = ("kubernetes.io/hostname", "rlhf.ebbtide.dev/domain", "topology.kubernetes.io/zone")
+"""Node, topology domain, zone: the levels by which the planner orders actors."""
+
 
 class NodePool(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What a pool of `spec.*.pool` means to the scheduler; the values are Kubernetes' own.
@@ -49,6 +52,9 @@ class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     queue_priorities: Mapping[str, str] = {}
     interruption_taints: tuple[str, ...] = INTERRUPTION_TAINTS
     """Keys of taints that say that a node is about to go; none: nodes are not looked at."""
+    topology: tuple[str, ...] = TOPOLOGY
+    """Labels of nodes that are near each other, the nearest first: pods that compute prefer to be
+    near their learner. None: they stand anywhere."""
     health_port: int = 8080
     run_as_user: int = 10001
     shm_mib: int = 1024

@@ -72,7 +72,7 @@ class Own(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     observed_generation: int = 0
-    phase: str = "Pending"
+    phase: str = ""
     reason: str = ""
     conditions: tuple[Condition, ...] = ()
     attempt: int = 0

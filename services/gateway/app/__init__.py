@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from ebbtide.errors import EbbtideError
 from ebbtide.logs import Log
 from ebbtide.metrics import render
-from ebbtide.ports import Blobs, Clock, Cluster
+from ebbtide.ports import Blobs, Clock, Cluster, Trials
 from services.gateway.app import documents, preflight, problems
 from services.gateway.app.artifacts import ArtifactRoutes
 from services.gateway.app.costs import CostRoutes
@@ -50,9 +50,17 @@ def build(
     log: Log,
     door: Door,
     closing: asyncio.Event,
+    trials: Trials | None = None,
 ) -> ASGIApp:
-    """The whole application. `door`: who is let in."""
-    parts = Parts(settings=settings, cluster=cluster, blobs=blobs, clock=clock, closing=closing)
+    """The whole application. `door`: who is let in; `trials`: where pods are tried out."""
+    parts = Parts(
+        settings=settings,
+        cluster=cluster,
+        blobs=blobs,
+        clock=clock,
+        closing=closing,
+        trials=trials,
+    )
     inner = routes(parts, registry)
     buckets = Buckets(rate=settings.rate_per_second, burst=settings.rate_burst)
     limited = BodyLimit(inner, limit=settings.max_body_bytes)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import JSONResponse, Response
 
@@ -21,6 +22,7 @@ from services.gateway.app.endings import ending
 from services.gateway.app.estimates import Estimates
 from services.gateway.app.parts import KIND, IfMatch, JobName, Parts, job_response, tenant
 from services.gateway.app.preflight import Findings
+from services.gateway.app.trials import refusals
 from services.gateway.core import changes, listing, preconditions, submit
 from services.gateway.core.problems import Problem
 from services.gateway.core.views import job_view
@@ -111,8 +113,12 @@ class JobRoutes:
         try:
             async with asyncio.timeout(PREFLIGHT_SECONDS):
                 findings = await asyncio.to_thread(self._preflight, job)
+                if self._parts.trials and not findings.faults:
+                    namespace = self._parts.settings.namespace
+                    faults = await refusals(job, trials=self._parts.trials, namespace=namespace)
+                    findings = msgspec.structs.replace(findings, faults=faults)
         except TimeoutError:
-            raise Problem("unavailable", "Looking at the job's files took too long.") from None
+            raise Problem("unavailable", "Looking at what the job names took too long.") from None
         if findings.faults:
             raise Invalid(findings.faults)
         return findings

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Header, Path, Request
 from starlette.responses import JSONResponse, Response
 
-from ebbtide.ports import Blobs, Clock, Cluster, Resource
+from ebbtide.ports import Blobs, Clock, Cluster, Resource, Trials
 from ebbtide.spec import NAME_PATTERN
 from services.gateway.core.preconditions import etag
 from services.gateway.core.state import State
@@ -28,13 +28,18 @@ IfMatch = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What `build` was given. `closing` is set when the process drains: streams end then."""
+    """What `build` was given.
+
+    `closing` is set when the process drains: streams end then. `trials`: where pods can be tried
+    out before a job is taken, if anywhere.
+    """
 
     settings: GatewaySettings
     cluster: Cluster
     blobs: Blobs
     clock: Clock
     closing: asyncio.Event
+    trials: Trials | None = None
 
     async def job(self, name: str) -> Resource:
         """The job object; raises NotFound."""

@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 from ebbtide import rights
 from ebbtide.adapters.blobs import open_blobs
 from ebbtide.adapters.clock import SystemClock
-from ebbtide.adapters.clusters import open_objects
+from ebbtide.adapters.clusters import is_kubernetes, open_objects
 from ebbtide.errors import Refused
-from ebbtide.ports import Clock, Cluster
+from ebbtide.ports import Clock, Cluster, Trials
 from ebbtide.runtime import Body, Process
 from ebbtide.tokens import Known, parse
 from services.gateway.app import build, routes
@@ -59,6 +59,7 @@ def body(*, settings: GatewaySettings) -> Body:
                     log=process.log,
                     door=_door(settings, cluster, known, http),
                     closing=process.drain,
+                    trials=_trials(settings, cluster),
                 )
                 host, port = sock.getsockname()[:2]
                 process.log.info("gateway listens", url=f"http://{host}:{port}")
@@ -87,6 +88,18 @@ def _door(
     reviews = ApiReviews(api=cluster.api, clock=SystemClock(), audience=settings.audience)
     people = People(reviews=reviews, keys=known or (), issuer=_issuer(settings, http))
     return KubernetesDoor(reviews=people, namespace=settings.namespace)
+
+
+def _trials(settings: GatewaySettings, cluster: Cluster) -> Trials | None:
+    """Templates are tried out where pods are the API server's."""
+    if not is_kubernetes(settings.cluster):
+        return None
+    from ebbtide.adapters.cluster_kubernetes import (  # noqa: PLC0415 - not every machine has it
+        ApiTrials,
+        KubernetesCluster,
+    )
+
+    return ApiTrials(api=cluster.api) if isinstance(cluster, KubernetesCluster) else None
 
 
 def _issuer(settings: GatewaySettings, http: httpx.AsyncClient) -> Issuer | None:

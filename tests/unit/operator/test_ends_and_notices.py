@@ -134,6 +134,8 @@ def test_a_job_waits_for_the_runtime_that_it_names() -> None:
     world = World(a_job(runtimeRef={"name": "r"}), site=site)
     world.rest()
     assert (world.pods(), world.reason("Accepted")) == ([], "NoRuntime")
+    assert world.job is not None
+    assert world.job.status["phase"] == "Pending"
     world.runtime = a_runtime(pools={"default": {"resources": "all"}})
     world.rest()
     assert "resources" in world.own.conditions[0].message

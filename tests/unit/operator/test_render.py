@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from ebbtide.spec.runtime import ClusterRLHFRuntimeSpec, NodePoolSpec
 from ebbtide.testing.jobs import a_job, a_spec
 from ebbtide_operator.core import pods, queueing
 from ebbtide_operator.core.companions import access, meeting
+from ebbtide_operator.core.nearness import PREFERRED
 from ebbtide_operator.core.pods import Cast
 from ebbtide_operator.core.render import Renderer
-from ebbtide_operator.core.site import KubeSite, NodePool, Site
+from ebbtide_operator.core.site import TOPOLOGY, KubeSite, NodePool, Site
 from ebbtide_operator.core.status import FIELDS, Own, PoolStatus
 
 GPU = NodePool(
@@ -84,6 +86,39 @@ def test_a_job_adds_to_its_pods_and_replaces_nothing() -> None:
     assert spec["runtimeClassName"] == "nvidia"
     assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1", "a": "2"}
     assert env(spec)["X"]["value"] == "1"
+
+
+def _wishes(spec: Mapping[str, Any]) -> dict[str, int]:
+    terms = spec["affinity"]["podAffinity"][PREFERRED]
+    return {one["podAffinityTerm"]["topologyKey"]: one["weight"] for one in terms}
+
+
+def test_an_actor_prefers_to_be_near_its_own_learner() -> None:
+    spec = decode()
+    assert list(_wishes(spec)) == list(TOPOLOGY)
+    assert sorted(_wishes(spec).values(), reverse=True) == list(_wishes(spec).values())
+    term = spec["affinity"]["podAffinity"][PREFERRED][0]["podAffinityTerm"]
+    assert term["labelSelector"]["matchLabels"]["rlhf.ebbtide.dev/role"] == "learner"
+
+
+def test_who_does_not_compute_stands_anywhere() -> None:
+    assert "affinity" not in rendered(pods.planner_pod(cast(), 1, 0))
+
+
+def test_a_site_without_topology_wishes_for_nothing() -> None:
+    flat = Renderer(msgspec.structs.replace(KUBE, topology=()))
+    job = cast()
+    assert "affinity" not in flat(pods.decode_pod(job, pods.pool_object(job), 1, 0))
+
+
+def test_the_affinity_of_a_template_is_joined_to_ours() -> None:
+    term = {"weight": 7, "podAffinityTerm": {"topologyKey": "rack", "labelSelector": {}}}
+    hard = {"nodeSelectorTerms": [{"matchExpressions": []}]}
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": hard}
+    added = {"podAffinity": {PREFERRED: [term]}, "nodeAffinity": node}
+    spec = decode(decode={"podTemplate": {"spec": {"affinity": added}}})
+    assert list(_wishes(spec)) == [*TOPOLOGY, "rack"]
+    assert spec["affinity"]["nodeAffinity"] == node
 
 
 def test_a_label_of_ours_is_not_the_templates_to_set() -> None:
