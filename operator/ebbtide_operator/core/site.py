@@ -34,6 +34,14 @@ class NodePool(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     runtime_class: str = ""
 
 
+class Mount(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A claim of the jobs' namespace that every pod of a job has at `path`."""
+
+    claim: str
+    path: str
+    read_only: bool = False
+
+
 class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How pods are made on Kubernetes.
 
@@ -49,6 +57,8 @@ class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     queue_priorities: Mapping[str, str] = {}
     interruption_taints: tuple[str, ...] = INTERRUPTION_TAINTS
     """Keys of taints that say that a node is about to go; none: nodes are not looked at."""
+    volumes: Mapping[str, Mount] = {}
+    """What every pod mounts, by name: a store that is a folder, an environment of programs."""
     health_port: int = 8080
     run_as_user: int = 10001
     shm_mib: int = 1024

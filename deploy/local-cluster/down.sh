@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Ends the local cluster: its pods, its programs by their recorded ids, what they mounted and the interfaces they made.
+# What volumes hold is removed too, unless KEEP=1.
+set -uo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+[ -d "$dir" ] || exit 0
+end kubelet; end kube-scheduler; end kube-controller-manager; end kube-proxy
+
+# Whatever is in the cluster's control groups is a pod's; containerd's shims follow their containers.
+for _ in 1 2 3 4 5; do
+    found="$(find /sys/fs/cgroup/*/$group -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u)"
+    [ -n "$found" ] || break
+    kill -9 $found 2>/dev/null; sleep 0.5
+done
+for shim in /proc/[0-9]*/cmdline; do
+    if tr '\0' ' ' <"$shim" 2>/dev/null | grep -q "containerd-shim.* $dir/containerd.sock"; then
+        pid="${shim#/proc/}"; kill -9 "${pid%/cmdline}" 2>/dev/null
+    fi
+done
+end containerd; end kube-apiserver; end etcd
+grep -F " $dir/" /proc/self/mounts | cut -d' ' -f2 | sort -r | while read -r place; do umount -l "$place"; done
+find /sys/fs/cgroup/*/$group -depth -type d -exec rmdir {} \; 2>/dev/null
+for table in "ip kube-proxy" "ip6 kube-proxy"; do nft delete table $table 2>/dev/null; done
+for rule in ebbtide-cni0 ebbtide0; do ip link delete $rule 2>/dev/null; done
+[ -f "$dir/ip_forward.before" ] && cat "$dir/ip_forward.before" >/proc/sys/net/ipv4/ip_forward
+if grep -qF " $dir/" /proc/self/mounts; then echo "still mounted below $dir: nothing is removed" >&2; exit 1; fi
+[ "${KEEP:-}" = 1 ] || rm -rf --one-file-system "$dir"
