@@ -17,7 +17,7 @@ export PATH="$tools:$programs:$PATH" CONTAINERD_NAMESPACE=k8s.io
 mkdir -p "$dir"/{pids,logs,volumes/{store,compute},cni} && chmod 755 "$dir" "$dir"/volumes
 
 network() {
-    ip link show $link >/dev/null 2>&1 || ip link add $link type dummy
+    ip link show $link >/dev/null 2>&1 || ip link add $link type bridge
     ip addr replace $address/32 dev $link && ip link set $link up
     cat /proc/sys/net/ipv4/ip_forward >"$dir/ip_forward.before"
     echo 1 >/proc/sys/net/ipv4/ip_forward
