@@ -4,11 +4,19 @@
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 [ -d "$dir" ] || exit 0
-end kubelet; end kube-scheduler; end kube-controller-manager; end kube-proxy
+inside() { find /sys/fs/cgroup/*/$group -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u; }
+
+# The kubelet ends the pods, so that the network is told of each; nobody is left who would make others.
+end kube-controller-manager; end kube-scheduler
+if alive kubelet && alive kube-apiserver; then
+    timeout 30 "$("$root/deploy/kube-tools/build.sh" --find)/kubectl" delete pods --all -A --grace-period=1 --wait=false >/dev/null 2>&1
+    for _ in $(seq 60); do [ -n "$(inside)" ] || break; sleep 0.5; done
+fi
+end kubelet; end kube-proxy
 
 # Whatever is in the cluster's control groups is a pod's; containerd's shims follow their containers.
 for _ in 1 2 3 4 5; do
-    found="$(find /sys/fs/cgroup/*/$group -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u)"
+    found="$(inside)"
     [ -n "$found" ] || break
     kill -9 $found 2>/dev/null; sleep 0.5
 done
@@ -18,6 +26,12 @@ for shim in /proc/[0-9]*/cmdline; do
     fi
 done
 end containerd; end kube-apiserver; end etcd
+for result in /var/lib/cni/results/ebbtide-*; do
+    [ -f "$result" ] || continue
+    place="$(grep -o '/run/netns/cni-[^"]*' "$result" | head -1)"
+    [ -n "$place" ] && { umount "$place" 2>/dev/null; rm -f "$place"; }
+    rm -f "$result"
+done
 grep -F " $dir/" /proc/self/mounts | cut -d' ' -f2 | sort -r | while read -r place; do umount -l "$place"; done
 find /sys/fs/cgroup/*/$group -depth -type d -exec rmdir {} \; 2>/dev/null
 for table in "ip kube-proxy" "ip6 kube-proxy"; do nft delete table $table 2>/dev/null; done

@@ -9,7 +9,7 @@ has_all() { local p; for p in "${programs[@]}"; do [ -x "$1/$p" ] || return 1; d
 
 version="$(awk '$2 == "k8s.io/kubernetes" {sub(/^v/, "", $3); print $3; exit} $1 == "k8s.io/kubernetes" {sub(/^v/, "", $2); print $2; exit}' "$here/go.mod")"
 [ -n "$version" ] || { echo "go.mod names no version of k8s.io/kubernetes" >&2; exit 2; }
-pin="$(cat "$here"/go.{mod,sum} "$here"/../coredns/go.{mod,sum} "$here/pause/main.go" | sha256sum | cut -c1-12)"
+pin="$(cat "$here"/go.{mod,sum} "$here"/../coredns/{go.mod,go.sum,main.go} "$here/pause/main.go" | sha256sum | cut -c1-12)"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/ebbtide/kube-tools"
 ready="$cache/node-$version-$pin"
 if has_all "$ready"; then echo "$ready"; exit 0; fi
@@ -31,10 +31,10 @@ flags="-s -w -X $stamp.gitVersion=v$version -X $stamp.gitMajor=$major -X $stamp.
 export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-mod=readonly
 build() { (cd "$here/$1" && "${go[@]}" build -trimpath -ldflags "$flags" -o "$fresh/$2" "$3" >&2); }
 build . pause ./pause
+build ../coredns coredns .
 build . kubelet k8s.io/kubernetes/cmd/kubelet
 build . kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
 build . kube-proxy k8s.io/kubernetes/cmd/kube-proxy
-build ../coredns coredns github.com/coredns/coredns
 mv -T "$fresh" "$ready"
 trap - EXIT
 echo "$ready"
