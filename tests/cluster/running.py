@@ -48,7 +48,7 @@ def document(name: str, spec: Spec) -> Document:
 
 @dataclass
 class Course:
-    """What was seen of a job while it ran. `actors`: ready ones at each look, in order."""
+    """What was seen of a job while it ran. `actors`: ready ones at each look, `wanted`: the pool's size then."""
 
     name: str
     uid: str
@@ -56,12 +56,15 @@ class Course:
     first_pod: float | None = None
     roles: set[str] = field(default_factory=set)
     actors: list[int] = field(default_factory=list)
+    wanted: list[int] = field(default_factory=list)
     ranks: int = 0
     tokens: list[str] = field(default_factory=list)
     """Pods that hold a token of the API server."""
 
-    def look(self, pods: list[Document]) -> None:
-        """Take note of the job's pods."""
+    def look(self, pods: list[Document], pool: Document | None) -> None:
+        """Take note of the job's pods, and of how many actors the planner wants."""
+        if pool is not None:
+            self.wanted.append(pool["spec"]["replicas"])
         if pods and self.first_pod is None:
             self.first_pod = time.monotonic()
         served = [pod for pod in pods if ready(pod)]
@@ -101,7 +104,7 @@ def follow(
     deadline = time.monotonic() + seconds
     job = None
     while time.monotonic() < deadline:
-        course.look(cluster.pods(course.name))
+        course.look(cluster.pods(course.name), cluster.get("dpool", course.name))
         job = seen(client, course.name) or job
         if job is not None and until(job):
             return job

@@ -53,8 +53,9 @@ def test_every_role_was_at_work_in_a_pod_of_its_own(ended: Ended) -> None:
 
 
 def test_actors_came_from_none_and_went_to_none(installed: Cluster, ended: Ended) -> None:
-    assert ended.course.actors[0] == 0
-    assert max(ended.course.actors) >= 2
+    wanted = ended.course.wanted
+    assert (wanted[0], wanted[-1]) == (0, 0)
+    assert max(wanted) == max(ended.course.actors) == 2
     until(lambda: not installed.pods("main", "decode"), seconds=60, what="no actors")
 
 
