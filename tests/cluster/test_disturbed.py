@@ -35,12 +35,12 @@ def one(cluster: Cluster, role: str) -> dict:
 def replaced(cluster: Cluster, component: str) -> None:
     """Delete the pods of a component, and wait until others serve."""
     chosen = f"app.kubernetes.io/component={component}"
-    old = {pod["metadata"]["uid"] for pod in cluster.list("pods", SYSTEM, chosen)}
+    old = {pod["metadata"]["uid"] for pod in cluster.objects("pods", SYSTEM, chosen)}
     cluster.kubectl("delete", "pod", "-n", SYSTEM, "-l", chosen, "--wait=false", "--grace-period=1")
     until(
         lambda: any(
             ready(pod) and pod["metadata"]["uid"] not in old
-            for pod in cluster.list("pods", SYSTEM, chosen)
+            for pod in cluster.objects("pods", SYSTEM, chosen)
         ),
         seconds=180,
         what=f"another {component}",

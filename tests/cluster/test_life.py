@@ -32,7 +32,7 @@ def ended(installed: Cluster, client: Client) -> Ended:
 
 
 def test_everything_of_the_installation_is_ready(installed: Cluster) -> None:
-    pods = installed.list("pods", SYSTEM)
+    pods = installed.objects("pods", SYSTEM)
     names = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods}
     assert names == {"operator", "gateway", "nats", "valkey"}
     assert all(ready(pod) for pod in pods)
@@ -107,4 +107,4 @@ def test_an_upgrade_keeps_a_running_job(installed: Cluster, client: Client) -> N
     )  # fmt: skip
     assert {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")} == before
     assert follow(installed, client, course, seconds=400).state == "Complete"
-    assert installed.list("pods", JOBS, "rlhf.ebbtide.dev/job=kept") == []
+    assert installed.objects("pods", JOBS, "rlhf.ebbtide.dev/job=kept") == []

@@ -113,7 +113,7 @@ def test_secrets_are_in_no_log_no_event_and_no_status(installed: Cluster, actor:
     assert len(words) == 6
     said = [installed.kubectl("get", "rlhf,dpool,events,pods", "-n", JOBS, "-o", "yaml")]
     for namespace in (SYSTEM, JOBS):
-        for pod in installed.list("pods", namespace):
+        for pod in installed.objects("pods", namespace):
             name = pod["metadata"]["name"]
             said.append(installed.kubectl("logs", "-n", namespace, name, check=False))
     text = "\n".join(said)

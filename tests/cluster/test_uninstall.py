@@ -15,13 +15,13 @@ def test_uninstalling_ends_jobs_and_leaves_what_is_kept(installed: Cluster, clie
     submit(client, "last", tiny())
     until(lambda: installed.pods("last"), seconds=60, what="pods")
     installed.helm("uninstall", RELEASE, "-n", SYSTEM, "--wait", "--timeout", "5m")
-    assert installed.list("rlhf") == []
-    until(lambda: not installed.list("pods", JOBS), seconds=60, what="no pods of jobs")
-    until(lambda: not installed.list("pods", SYSTEM), seconds=90, what="no pods of the release")
+    assert installed.objects("rlhf") == []
+    until(lambda: not installed.objects("pods", JOBS), seconds=60, what="no pods of jobs")
+    until(lambda: not installed.objects("pods", SYSTEM), seconds=90, what="no pods of the release")
     left = installed.kubectl(
         "get", "all,cm,role,rolebinding,netpol,sa,pdb", "-n", SYSTEM, "-o", "name"
     )
     kept = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
     assert set(left.split()) == kept
     assert installed.get("secret", "ebbtide-credentials", SYSTEM)
-    assert installed.list("crd", SYSTEM)
+    assert installed.objects("crd", SYSTEM)

@@ -68,7 +68,7 @@ class Cluster:
         assert done.returncode == 0, f"helm {' '.join(words)}: {done.stderr}"
         return done.stdout
 
-    def list(self, kind: str, namespace: str = JOBS, selector: str = "") -> list[Document]:
+    def objects(self, kind: str, namespace: str = JOBS, selector: str = "") -> list[Document]:
         """Objects of a kind; none where the kind itself is gone."""
         words = ["get", kind, "-n", namespace, "-o", "json", "--ignore-not-found"]
         said = self.kubectl(*words, *(["-l", selector] if selector else []))
@@ -87,7 +87,7 @@ class Cluster:
     def pods(self, job: str, role: str = "") -> list[Document]:
         """Pods of a job that nobody has deleted."""
         selector = f"{labels.JOB}={job}" + (f",{labels.ROLE}={role}" if role else "")
-        found = self.list("pods", selector=selector)
+        found = self.objects("pods", selector=selector)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     @property
