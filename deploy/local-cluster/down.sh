@@ -20,11 +20,7 @@ for _ in 1 2 3 4 5; do
     [ -n "$found" ] || break
     kill -9 $found 2>/dev/null; sleep 0.5
 done
-for shim in /proc/[0-9]*/cmdline; do
-    if tr '\0' ' ' <"$shim" 2>/dev/null | grep -q "containerd-shim.* $dir/containerd.sock"; then
-        pid="${shim#/proc/}"; kill -9 "${pid%/cmdline}" 2>/dev/null
-    fi
-done
+for pid in $(pgrep -f -- "-address $dir/containerd.sock"); do kill -9 "$pid" 2>/dev/null; done
 end containerd; end kube-apiserver; end etcd
 for result in /var/lib/cni/results/ebbtide-*; do
     [ -f "$result" ] || continue
