@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import obstore
 from obstore.exceptions import BaseError
@@ -42,7 +43,8 @@ def server(folder: Path) -> Iterator[int]:
     (folder / "s3.json").write_text(json.dumps({"identities": [person | {"actions": ["Admin"]}]}))
     flags = [f"-{name}.port={port}" for name, port in ports.items()]
     flags += [f"-{name}.port.grpc={free_port()}" for name in ports]
-    command = [Path(sys.executable).with_name("weed"), "server", f"-dir={folder}", "-ip=127.0.0.1"]
+    weed = str(Path(sys.executable).with_name("weed"))
+    command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1"]
     command += ["-s3", f"-s3.config={folder}/s3.json", *flags, "-volume.max=8"]
     command += ["-master.volumeSizeLimitMB=64", "-master.telemetry=false"]
     command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
@@ -70,11 +72,11 @@ def _await_bucket(port: int, process: subprocess.Popen[bytes], folder: Path) -> 
 def _make_bucket(port: int) -> None:
     """The first object makes it."""
     given = {k.removeprefix("AWS_").lower(): v for k, v in variables(port).items()}
-    endpoint = given.pop("endpoint_url")
-    given.pop("allow_http")
+    config: Any = {"endpoint": given.pop("endpoint_url"), **given}
+    config.pop("allow_http")
     root = S3Store(
         BUCKET,
-        config={"endpoint": endpoint, **given},  # type: ignore[typeddict-item]
+        config=config,
         client_options={"allow_http": True},
         retry_config={"max_retries": 0},
     )
