@@ -12,7 +12,8 @@ from ebbtide.client import Client, Unreachable
 from tests.checker.reader import read
 from tests.checker.verdict import Verdict, examine
 from tests.e2e.jobs import training
-from tests.worlds.cluster import JOBS, Cluster, Document, ready
+from tests.worlds.chart import JOBS
+from tests.worlds.cluster import Cluster, Document, ready
 
 Spec = dict[str, Any]
 LOOK_SECONDS = 1.0

@@ -9,7 +9,8 @@ import pytest
 from ebbtide.client import Client
 from tests.cluster.running import Course, delete_pod, follow, judged, submit, tiny
 from tests.e2e.jobs import training
-from tests.worlds.cluster import JOBS, SYSTEM, Cluster, ready, until
+from tests.worlds.chart import JOBS, SYSTEM
+from tests.worlds.cluster import Cluster, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 STEPS = 14

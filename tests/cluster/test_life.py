@@ -11,8 +11,8 @@ from ebbtide import paths
 from ebbtide.api import Job
 from ebbtide.client import Client
 from tests.cluster.running import Course, follow, judged, submit, tiny
-from tests.worlds.chart import CHART
-from tests.worlds.cluster import JOBS, RELEASE, SYSTEM, Cluster, ready, until
+from tests.worlds.chart import CHART, JOBS, SYSTEM
+from tests.worlds.cluster import RELEASE, Cluster, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -9,7 +9,8 @@ import pytest
 
 from ebbtide.client import ApiError, Client
 from tests.cluster.running import document, submit, tiny
-from tests.worlds.cluster import JOBS, PERSON, SYSTEM, Cluster, Document, ready, until
+from tests.worlds.chart import JOBS, SYSTEM
+from tests.worlds.cluster import PERSON, Cluster, Document, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 PROBE = """
@@ -33,7 +34,7 @@ def with_template(role: str, **spec: Any) -> Document:
     return tiny(**{role: {**base[role], "podTemplate": {"spec": spec}}})
 
 
-LOOSE = {
+LOOSE: dict[str, dict[str, Any]] = {
     "hostPath": {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]},
     "privileged": {
         "containers": [{"name": "main", "securityContext": {"privileged": True}}],

@@ -6,7 +6,8 @@ import pytest
 
 from ebbtide.client import Client
 from tests.cluster.running import submit, tiny
-from tests.worlds.cluster import JOBS, RELEASE, SYSTEM, Cluster, until
+from tests.worlds.chart import JOBS, SYSTEM
+from tests.worlds.cluster import RELEASE, Cluster, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
