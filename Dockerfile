@@ -17,12 +17,18 @@ RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-install-project \
 COPY ebbtide ebbtide
 COPY services services
 COPY operator operator
-RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable --extra gateway --extra kubernetes
+# What is in the image is listed in /opt/ebbtide/sbom.cdx.json (CycloneDX), with the digest of every wheel.
+RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable --extra gateway --extra kubernetes && \
+    /opt/uv/bin/uv export --quiet --locked --no-default-groups --extra gateway --extra kubernetes \
+      --format cyclonedx1.5 --preview-features sbom-export --output-file /opt/ebbtide/sbom.cdx.json
 
 # --- the same with torch, data and verifiers ------------------------------------------------------
 FROM build AS build-compute
 RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable \
-      --extra gateway --extra kubernetes --extra reward --extra data --extra compute
+      --extra gateway --extra kubernetes --extra reward --extra data --extra compute && \
+    /opt/uv/bin/uv export --quiet --locked --no-default-groups \
+      --extra gateway --extra kubernetes --extra reward --extra data --extra compute \
+      --format cyclonedx1.5 --preview-features sbom-export --output-file /opt/ebbtide/sbom.cdx.json
 
 # --- what both images are made of -----------------------------------------------------------------
 FROM ${BASE_IMAGE} AS base
@@ -35,7 +41,7 @@ LABEL org.opencontainers.image.title="ebbtide" \
       org.opencontainers.image.revision="${REVISION}"
 # Nothing is written but in /tmp, which Kubernetes mounts: the root file system may be read-only.
 ENV PATH=/opt/ebbtide/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    HOME=/tmp HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+    HOME=/tmp LOGNAME=ebbtide HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 USER 10001:10001
 WORKDIR /tmp
 

@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup setup-vllm demo demo-vllm test-vllm gpu-check check test test-kube kube-tools test-slow bench verify generate fmt clean
+.PHONY: help setup setup-vllm demo demo-vllm test-vllm gpu-check check test test-kube kube-tools test-slow cluster-up cluster-down e2e images bench verify generate fmt clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,18 @@ test-kube: setup kube-tools ## the part of it that runs against a real API serve
 kube-tools: ## build kube-apiserver, etcd, kubectl and helm once, into the user's cache
 	@deploy/kube-tools/build.sh
 	@deploy/kube-tools/helm/build.sh
+
+images: setup ## build the images that the local cluster runs, with buildah
+	@deploy/local-cluster/images.sh $(ARGS)
+
+cluster-up: setup ## a Kubernetes of one node on this machine (as root), with the images
+	@deploy/local-cluster/up.sh
+
+cluster-down: ## end it, and remove all that it left
+	@deploy/local-cluster/down.sh
+
+e2e: cluster-up kube-tools ## install the chart there and run jobs in real pods
+	@$(RUN)/python -m pytest tests/cluster -m cluster -p no:randomly --timeout 1200 $(ARGS)
 
 test-slow: setup ## the long forms: 100 kills, the whole API fuzz
 	@$(RUN)/python -m pytest -m slow --timeout 3600 $(ARGS)

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -305,12 +305,21 @@ def _open_remote(url: str) -> ObjectStore:
     try:
         return from_url(
             url,
-            client_options={"timeout": timedelta(seconds=_REQUEST_SECONDS)},
+            client_options={
+                "timeout": timedelta(seconds=_REQUEST_SECONDS),
+                "allow_http": _may_be_plain(os.environ),
+            },
             retry_config={"retry_timeout": timedelta(seconds=4 * _REQUEST_SECONDS)},
         )
     except (BaseError, ValueError) as error:
         detail = f"cannot open blob store {url}: {_first_line(error)}"
         raise Refused(detail, field="EBBTIDE_BLOBS_URL") from None
+
+
+def _may_be_plain(environ: Mapping[str, str]) -> bool:
+    """Whether http:// endpoints may be used: options given here hide the store's own variable."""
+    names = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP")
+    return any(environ.get(name, "").lower() in ("1", "true") for name in names)
 
 
 async def _read_file(path: Path) -> bytes:

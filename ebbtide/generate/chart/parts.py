@@ -154,7 +154,7 @@ class Volume(Model):
     """A folder instead of an object store."""
 
     existing_claim: SecretName = Field(
-        "", description="ReadWriteMany, mounted in operator and gateway where url says."
+        "", description="ReadWriteMany, mounted where url says; one in every jobs' namespace too."
     )
 
 

@@ -7,7 +7,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from ebbtide.generate.chart.base import Cidr, Free, Key, Namespace, Port, Role, Switch, Texts
+from ebbtide.generate.chart.base import (
+    Cidr,
+    Free,
+    Key,
+    Namespace,
+    Port,
+    Role,
+    SecretName,
+    Switch,
+    Texts,
+)
 from ebbtide.generate.chart.base import Variables as Env
 from ebbtide.generate.chart.parts import (
     Credentials,
@@ -53,6 +63,14 @@ class Pool(Model):
     runtime_class: str = Field("", description="A RuntimeClass that exists.")
 
 
+class Mount(Model):
+    """A claim that every pod of a job has."""
+
+    claim: SecretName = Field(min_length=1, description="In every jobs' namespace.")
+    path: str = Field(pattern=r"^/.+$", description="Where it is mounted.")
+    read_only: bool = Field(False, description="Nothing is written to it.")
+
+
 class Jobs(Model):
     """Where jobs run and what their pods get."""
 
@@ -74,6 +92,10 @@ class Jobs(Model):
     shm_mib: int = Field(1024, ge=64, le=1 << 20, description="Shared memory of compute pods.")
     run_as_user: int = Field(10001, ge=1, le=2**31 - 1, description="User of every pod of a job.")
     env: Env = Field(default_factory=dict, description="More variables of every pod.")
+    volumes: Mapping[str, Mount] = Field(
+        default_factory=dict,
+        description="Claims that every pod mounts, by name; the one of a file:// store is added.",
+    )
 
 
 class NetworkPolicy(Model):

@@ -17,7 +17,7 @@ from ebbtide.ports import Resource
 from ebbtide_operator.core.nearness import near_learner
 from ebbtide_operator.core.overlay import overlay
 from ebbtide_operator.core.pods import DECODE, LEARNER, POOL, PREFILL
-from ebbtide_operator.core.site import KubeSite, NodePool, overridden
+from ebbtide_operator.core.site import KubeSite, Mount, NodePool, overridden
 from ebbtide_operator.podspec import PodSpec
 
 _COMPUTING = (LEARNER, DECODE, PREFILL)
@@ -65,7 +65,7 @@ class Renderer:
             "env": self._env(spec),
             "securityContext": _CONFINED,
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            "volumeMounts": _mounts(role),
+            "volumeMounts": self._mounts(role),
             **_resources(asked, pool.claims),
             **(self._probes() if spec.probe else {}),
         }
@@ -99,7 +99,14 @@ class Renderer:
         if role in _COMPUTING:
             memory = {"medium": "Memory", "sizeLimit": f"{self._site.shm_mib}Mi"}
             room.append({"name": "shm", "emptyDir": memory})
-        return room
+        return room + [_claimed(name, one) for name, one in self._site.volumes.items()]
+
+    def _mounts(self, role: str) -> list[dict[str, Any]]:
+        shared = [
+            {"name": name, "mountPath": one.path, "readOnly": one.read_only}
+            for name, one in self._site.volumes.items()
+        ]
+        return [*_mounts(role), *shared]
 
     def _scheduling(self, role: str, pool: NodePool) -> dict[str, Any]:
         secrets = [{"name": name} for name in self._site.image_pull_secrets]
@@ -158,6 +165,12 @@ _CONFINED: Mapping[str, Any] = {
 def _mounts(role: str) -> list[dict[str, str]]:
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - inside the container
     return mounts + ([{"name": "shm", "mountPath": "/dev/shm"}] if role in _COMPUTING else [])  # noqa: S108
+
+
+def _claimed(name: str, mount: Mount) -> dict[str, Any]:
+    """Read-only at its source too: else the kubelet gives every file of it to the pod's group."""
+    claim = {"claimName": mount.claim, "readOnly": mount.read_only}
+    return {"name": name, "persistentVolumeClaim": claim}
 
 
 def _probe(port: int, path: str, failures: int) -> dict[str, Any]:

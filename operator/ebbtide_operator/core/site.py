@@ -37,6 +37,14 @@ class NodePool(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     runtime_class: str = ""
 
 
+class Mount(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A claim of the jobs' namespace that every pod of a job has at `path`."""
+
+    claim: str
+    path: str
+    read_only: bool = False
+
+
 class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How pods are made on Kubernetes.
 
@@ -55,6 +63,8 @@ class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     topology: tuple[str, ...] = TOPOLOGY
     """Labels of nodes that are near each other, the nearest first: pods that compute prefer to be
     near their learner. None: they stand anywhere."""
+    volumes: Mapping[str, Mount] = {}
+    """What every pod mounts, by name: a store that is a folder, an environment of programs."""
     health_port: int = 8080
     run_as_user: int = 10001
     shm_mib: int = 1024

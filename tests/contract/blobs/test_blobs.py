@@ -11,16 +11,20 @@ from ebbtide.errors import Corrupt, NotFound, Refused
 from ebbtide.ports import Blobs
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.wire import Ref, digest
+from tests.worlds.s3 import BUCKET
 
 STORES: dict[str, Callable[[Path], Blobs]] = {
     "fake": lambda folder: FakeBlobs(folder=folder / "cache"),
     "memory": lambda folder: open_blobs("memory:///", cache=str(folder / "cache")),
     "file": lambda folder: open_blobs(f"file://{folder}/store"),
+    "s3": lambda folder: open_blobs(f"s3://{BUCKET}/{folder.name}", cache=str(folder / "cache")),
 }
 
 
 @pytest.fixture(params=STORES)
 def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
+    if request.param == "s3":
+        request.getfixturevalue("s3")
     return STORES[request.param](tmp_path)
 
 

@@ -3,11 +3,22 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from ebbtide.adapters.blobs import open_blobs
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.errors import Fenced
 from ebbtide.ledger import Ledger, read_chain
 from ebbtide.wire import Abandoned, Epoch, Record, SampleKey
+from tests.worlds.s3 import BUCKET
+
+
+@pytest.fixture(params=["file", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "file":
+        return f"file://{tmp_path}"
+    request.getfixturevalue("s3")
+    return f"s3://{BUCKET}/{tmp_path.name}"
 
 
 async def plan(url: str, who: int, confirmed: list[Record]) -> None:
@@ -24,8 +35,8 @@ async def plan(url: str, who: int, confirmed: list[Record]) -> None:
         confirmed.append(record)
 
 
-async def test_rival_planners_leave_one_line_of_history(tmp_path: Path) -> None:
-    url, confirmed = f"file://{tmp_path}", list[Record]()
+async def test_rival_planners_leave_one_line_of_history(url: str) -> None:
+    confirmed = list[Record]()
     await asyncio.gather(*(plan(url, who, confirmed) for who in range(8)))
     history = [r async for segment in read_chain(open_blobs(url), "u") for r in segment.records]
     assert [r.n for r in history if isinstance(r, Epoch)] == list(range(1, 9))

@@ -10,8 +10,9 @@ import pytest
 from ebbtide import rights
 from ebbtide.adapters.blobs import StoreBlobs, open_blobs
 from ebbtide.adapters.durable import Durable
-from ebbtide.errors import Corrupt, Refused, Temporary
+from ebbtide.errors import Corrupt, Permanent, Refused, Temporary
 from ebbtide.ports import Blobs
+from tests.worlds.s3 import BUCKET
 
 
 async def read_while_writing(blobs: Blobs, rounds: int) -> set[bytes]:
@@ -197,3 +198,13 @@ async def test_writes_to_one_folder_share_its_syncs(tmp_path: Path) -> None:
     go.set()
     await asyncio.gather(first, *others)
     assert 2 <= len(syncs) < 20
+
+
+async def test_an_s3_store_is_not_opened_by_another_secret(
+    s3: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    blobs = open_blobs(f"s3://{BUCKET}/denied")
+    with pytest.raises(Permanent, match="denies a") as denied:
+        await blobs.put("a", b"one")
+    assert "another" not in str(denied.value)

@@ -21,7 +21,7 @@ from ebbtide_operator.core.companions import access, meeting
 from ebbtide_operator.core.nearness import PREFERRED
 from ebbtide_operator.core.pods import Cast
 from ebbtide_operator.core.render import Renderer
-from ebbtide_operator.core.site import TOPOLOGY, KubeSite, NodePool, Site
+from ebbtide_operator.core.site import TOPOLOGY, KubeSite, Mount, NodePool, Site
 from ebbtide_operator.core.status import FIELDS, Own, PoolStatus
 
 GPU = NodePool(
@@ -249,3 +249,14 @@ def test_the_schema_of_the_status_has_every_field_that_is_written(model: Any, ow
     properties = model.model_json_schema()["properties"]
     written = set(own.__struct_encode_fields__) | (FIELDS if own is Own else set())
     assert set(properties) == written
+
+
+def test_the_sites_volumes_are_in_every_pod() -> None:
+    store = Mount(claim="store", path="/data", read_only=True)
+    job = cast(msgspec.structs.replace(KUBE, volumes={"store": store}))
+    for pod in (pods.planner_pod(job, 1, 0), pods.reward_pod(job, 1, 0)):
+        spec = Renderer(msgspec.structs.replace(KUBE, volumes={"store": store}))(pod)
+        claim = {"claimName": "store", "readOnly": True}
+        assert spec["volumes"][-1]["persistentVolumeClaim"] == claim
+        mounted = spec["containers"][0]["volumeMounts"][-1]
+        assert mounted == {"name": "store", "mountPath": "/data", "readOnly": True}

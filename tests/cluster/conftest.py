@@ -1,0 +1,33 @@
+"""One installation for all tests of this folder; the last of them uninstalls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ebbtide.client import Client
+from tests.e2e.tiny import write_model, write_prompts
+from tests.worlds.cluster import Cluster, gateway, install, prepare, the_cluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    found = the_cluster()
+    prepare(found)
+    material = found.store / "material"
+    write_model(material / "model", more=110)
+    write_prompts(material / "prompts.jsonl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster) -> Cluster:
+    install(cluster)
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def client(installed: Cluster) -> Iterator[Client]:
+    with gateway(installed) as found:
+        yield found

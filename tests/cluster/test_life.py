@@ -1,0 +1,110 @@
+"""The main job in real pods: from REST to Complete, with actors that come, move and go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from benchmarks.progress import step_reports
+from ebbtide import paths
+from ebbtide.api import Job
+from ebbtide.client import Client
+from tests.cluster.running import Course, follow, judged, submit, tiny
+from tests.worlds.chart import CHART, JOBS, SYSTEM
+from tests.worlds.cluster import RELEASE, Cluster, ready, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that ran to its end, and what was seen of it."""
+
+    course: Course
+    job: Job
+
+
+@pytest.fixture(scope="module")
+def ended(installed: Cluster, client: Client) -> Ended:
+    course = submit(client, "main", tiny())
+    return Ended(course, follow(installed, client, course, seconds=600))
+
+
+def test_everything_of_the_installation_is_ready(installed: Cluster) -> None:
+    pods = installed.objects("pods", SYSTEM)
+    names = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods}
+    assert names == {"operator", "gateway", "nats", "valkey"}
+    assert all(ready(pod) for pod in pods)
+
+
+def test_the_charts_own_test_passes(installed: Cluster) -> None:
+    assert "Succeeded" in installed.helm("test", RELEASE, "-n", SYSTEM, "--timeout", "3m")
+
+
+def test_the_job_is_complete_with_its_cost(ended: Ended) -> None:
+    assert ended.job.state == "Complete", ended.job.message
+    assert ended.job.status["cost"]["accrued"] > 0
+
+
+def test_every_role_was_at_work_in_a_pod_of_its_own(ended: Ended) -> None:
+    assert ended.course.roles == {"planner", "learner", "prefill", "decode", "reward"}
+    assert ended.course.ranks == 2
+
+
+def test_actors_came_from_none_and_went_to_none(installed: Cluster, ended: Ended) -> None:
+    wanted = ended.course.wanted
+    assert (wanted[0], wanted[-1]) == (0, 0)
+    assert max(wanted) == max(ended.course.actors) == 2
+    until(lambda: not installed.pods("main", "decode"), seconds=60, what="no actors")
+
+
+def test_no_sample_was_lost_or_doubled(installed: Cluster, ended: Ended) -> None:
+    verdict = judged(installed, ended.course)
+    assert verdict.faults() == {}
+    assert verdict.accepted == 4 * 6 * 4
+
+
+def test_samples_moved_between_pods(installed: Cluster, ended: Ended) -> None:
+    reports = step_reports(installed.store, ended.course.uid)
+    assert sum(r.migration.recomputed + r.migration.with_kv for r in reports if r.migration) > 0
+
+
+def test_checkpoints_lie_on_the_volume(installed: Cluster, ended: Ended) -> None:
+    folder = installed.store / paths.policy(ended.course.uid, 1, 4)
+    assert (folder / "config.json").is_file()
+    assert len(list((installed.store / paths.manifests(ended.course.uid, 1)).iterdir())) >= 2
+
+
+def test_only_the_planner_has_a_token(ended: Ended) -> None:
+    assert [name.rpartition("-planner-")[0] for name in ended.course.tokens] == ["main"]
+
+
+def test_a_suspended_job_holds_no_pod_and_a_resumed_one_ends(
+    installed: Cluster, client: Client
+) -> None:
+    course = submit(client, "rested", tiny(decode=two_actors()))
+    follow(installed, client, course, seconds=300, until=lambda job: bool(job.status.get("policy")))
+    client.suspend("rested")
+    follow(installed, client, course, seconds=180, until=lambda job: job.state == "Suspended")
+    assert installed.pods("rested") == []
+    client.resume("rested")
+    assert follow(installed, client, course, seconds=400).state == "Complete"
+    assert judged(installed, course).faults() == {}
+
+
+def two_actors() -> dict[str, object]:
+    return {"engine": "torch", "device": "cpu", "replicas": 2, "maxReplicas": 2}
+
+
+def test_an_upgrade_keeps_a_running_job(installed: Cluster, client: Client) -> None:
+    course = submit(client, "kept", tiny(decode=two_actors()))
+    follow(installed, client, course, seconds=300, until=lambda job: job.state == "Running")
+    before = {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")}
+    installed.helm(
+        "upgrade", RELEASE, str(CHART), "-n", SYSTEM, "--reuse-values", "--wait", "--timeout", "5m",
+        "--set", "operator.logLevel=debug,gateway.logLevel=debug",
+    )  # fmt: skip
+    assert {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")} == before
+    assert follow(installed, client, course, seconds=400).state == "Complete"
+    assert installed.objects("pods", JOBS, "rlhf.ebbtide.dev/job=kept") == []
