@@ -281,11 +281,7 @@ class MigrationReport(Model):
     failed: int = Field(0, ge=0, description="Those that stayed, or went on with somebody else.")
     kv_tokens: int = Field(0, ge=0, description="Tokens whose KV the tickets were for.")
     kv_bytes: int | None = Field(None, ge=0, description="Unset: bytes per token are not known.")
-    pause_seconds: float = Field(
-        0.0,
-        ge=0,
-        description="From orders until heartbeats showed what had moved: at most so long.",
-    )
+    pause_seconds: float = Field(0.0, ge=0, description="Until what had moved was seen: at most.")
     moves: tuple[MoveReport, ...] = Field((), description="Up to 200, in order.")
 
 

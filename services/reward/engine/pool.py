@@ -18,7 +18,7 @@ from typing import TypeGuard
 
 import msgspec
 
-from ebbtide.errors import Temporary
+from ebbtide.errors import Permanent, Temporary
 from ebbtide.logs import Log
 from ebbtide.rewards.outcomes import Answer, Judged
 from ebbtide.spec import RewardSpec
@@ -68,6 +68,7 @@ class Pool:
         ticks = math.ceil(settings.limit_seconds / _tick_seconds(settings))
         self._parts = len(RewardSpec.model_validate_json(setup.reward).components)
         self._nursery: Nursery | None = None
+        self._versions: Mapping[str, str] = {}
         self._opening = asyncio.Lock()
         self._slots = [Slot(patience=ticks) for _ in range(settings.workers)]
 
@@ -96,7 +97,7 @@ class Pool:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._serve(slot)) for slot in self._slots]
                 tasks.append(group.create_task(self._watch()))
-                yield next(slot.worker.versions for slot in self._slots if slot.worker)
+                yield self._versions
                 for task in tasks:
                     task.cancel()
         finally:
@@ -121,7 +122,16 @@ class Pool:
             self._nursery = await open_nursery(
                 self._setup, timeout=limit, module=self._settings.module
             )
-        return await self._nursery.worker(timeout=limit)
+        worker = await self._nursery.worker(timeout=limit)
+        if changed := self._changed(worker.versions):
+            await worker.end()
+            raise Permanent(f"{changed}: changed since this scorer started; it must start anew")
+        return worker
+
+    def _changed(self, versions: Mapping[str, str]) -> str:
+        """What differs from the first worker's: a scorer gives one digest with all its scores."""
+        self._versions = self._versions or versions
+        return ", ".join(name for name, one in versions.items() if self._versions.get(name) != one)
 
     async def _close(self) -> None:
         nursery, self._nursery = self._nursery, None

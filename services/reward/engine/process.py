@@ -140,7 +140,12 @@ class Nursery:
         channel, its_channel = socket.socketpair()
         told, its_told = socket.socketpair()
         with its_channel, its_told:
-            socket.send_fds(self._orders, [b"+"], [its_channel.fileno(), its_told.fileno()])
+            try:
+                socket.send_fds(self._orders, [b"+"], [its_channel.fileno(), its_told.fileno()])
+            except OSError:  # it has ended, and nobody has noticed yet
+                channel.close()
+                told.close()
+                raise
         ears = await asyncio.open_connection(sock=told)
         mouth = await asyncio.open_connection(sock=channel)
         try:

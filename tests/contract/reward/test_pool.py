@@ -6,12 +6,13 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from ebbtide.errors import Refused
+from ebbtide.errors import Permanent, Refused
 from ebbtide.rewards.outcomes import Answer, Judged, Unusable, Worth
 from services.reward.core import Crashed, TimedOut, Verdict
 
@@ -66,6 +67,22 @@ async def test_a_nursery_that_died_is_replaced_too(open_pool: Any) -> None:
         first.parent().kill()
         assert await scores(pool, "1", "2") == [Worth(1.0), Worth(2.0)]
         await asyncio.to_thread(first.wait, 60)  # all that it forked goes with it
+
+
+async def test_a_function_that_was_changed_is_not_taken_for_the_one_before(
+    open_pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    module = tmp_path / "judge_that_changes.py"
+    module.write_text("def one(**_):\n    return 1.0\n")
+    component = {"type": "function", "name": "f", "entry_point": "judge_that_changes:one"}
+    with pytest.RaisesGroup(pytest.RaisesExc(Permanent, match="judge_that_changes:one: changed")):
+        async with open_pool(component) as pool:
+            module.write_text("def one(**_):\n    return 0.5\n")
+            worker = psutil.Process(pool.pids[0])
+            worker.parent().kill()
+            await asyncio.to_thread(worker.wait, 60)
+            await scores(pool, "1", "2")
 
 
 async def test_threads_of_a_rewards_module_run_in_its_workers(open_pool: Any) -> None:
