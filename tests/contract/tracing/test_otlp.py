@@ -10,7 +10,7 @@ from benchmarks.stack import until
 from ebbtide.adapters.daemon import free_port
 from ebbtide.adapters.otlp import open_spans
 from ebbtide.errors import Refused
-from ebbtide.tracing import NO_SPANS, Span, StepTrace
+from ebbtide.tracing import NO_SPANS, Attributes, Span, StepTrace
 from ebbtide.wire import Rollout, SampleKey, ScoreReady, Value
 from services.decode.core.tracing import decoded
 from services.planner.core.tracing import step_spans
@@ -64,7 +64,13 @@ def test_what_all_roles_say_of_a_step_is_one_trace_with_one_root() -> None:
 
 
 def test_attributes_keep_their_kinds_even_numbers_that_are_not_finite() -> None:
-    told = {"words": "a", "whole": 1 << 40, "half": 0.5, "none": math.nan, "most": math.inf}
+    told: Attributes = {
+        "words": "a",
+        "whole": 1 << 40,
+        "half": 0.5,
+        "none": math.nan,
+        "most": math.inf,
+    }
     with receiver() as (url, got):
         spans = open_spans(url)
         spans.add(StepTrace(UID, 1, 3).part("decode", "work", "a0", 1.0, 2.0, told))
