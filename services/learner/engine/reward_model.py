@@ -40,10 +40,10 @@ class Scoring(torch.nn.Module):
         self.prefix = prefix
 
     def forward(self, tokens: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-        """Scores (N,) at the flattened positions `last` of `tokens` (rows, width)."""
+        """Scores (N, 1) at the flattened positions `last` of `tokens` (rows, width)."""
         hidden = self.body(input_ids=tokens, use_cache=False).last_hidden_state
         chosen = hidden.reshape(-1, hidden.shape[-1]).index_select(0, last)
-        scores: torch.Tensor = self.head(chosen).squeeze(-1).float()
+        scores: torch.Tensor = self.head(chosen)
         return scores
 
 
@@ -129,7 +129,7 @@ class Preferences:
 
     def _score(self, batch: Batch) -> torch.Tensor:
         scores: torch.Tensor = self._model.module(batch.tokens, batch.where[_ends(batch)] + 1)
-        return scores
+        return scores.squeeze(-1).float()
 
 
 def _ends(batch: Batch) -> torch.Tensor:

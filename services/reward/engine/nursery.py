@@ -112,8 +112,11 @@ def _guarded(channel: int, told: int, make: Callable[[], Bench]) -> int:
         os.close(told)
         return _work(channel, make)
     os.close(channel)
-    os.write(told, STATUS.pack(os.getpid()))
-    os.write(told, STATUS.pack(guard.watch(worker)))
+    with suppress(OSError):  # the scorer hears no more: it ends, or gave the worker up
+        os.write(told, STATUS.pack(os.getpid()))
+    status = guard.watch(worker)
+    with suppress(OSError):
+        os.write(told, STATUS.pack(status))
     return 0
 
 
