@@ -78,6 +78,7 @@ async def test_put_if_absent_never_overwrites(blobs: Blobs) -> None:
     assert await blobs.get("a") == b"one"
 
 
+@pytest.mark.parametrize("blobs", ["fake", "memory", "file"], indirect=True)  # S3: the ledger's
 async def test_of_many_concurrent_puts_if_absent_exactly_one_wins(blobs: Blobs) -> None:
     async def race(name: int) -> tuple[list[bool], bytes]:
         tries = (blobs.put_if_absent(f"slots/{name}", bytes([who])) for who in range(16))
