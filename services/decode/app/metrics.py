@@ -18,9 +18,14 @@ _SOURCES = {
 
 
 class DecodeMetrics:
-    """Reasons of an end: stop | length | cut | a failure's code."""
+    """Reasons of an end: stop | length | cut | a failure's code.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    `ways`: how KV was to be handed over, and how it is.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, *, ways: tuple[str, str] = ("none", "none")
+    ) -> None:
         make = Instruments(registry, DECODE)
         self._running = make.gauge("ebbtide_decode_running_samples")
         self._waiting = make.gauge("ebbtide_decode_waiting_samples")
@@ -42,7 +47,7 @@ class DecodeMetrics:
         self._exports = make.counter("ebbtide_decode_kv_exports_total")
         self._held = make.gauge("ebbtide_decode_kv_held_exports")
         self._moved = make.counter("ebbtide_decode_kv_bytes_total")
-        self._ways = make.gauge("ebbtide_decode_kv_transfer_ways")
+        make.gauge("ebbtide_decode_kv_transfer_ways").labels(*ways).set(1)
         self._drawn = 0
         self._filled = EngineStats()
         self._policy.set(-1)
@@ -91,10 +96,6 @@ class DecodeMetrics:
     def holds(self, exports: int) -> None:
         """So many exports may still be read."""
         self._held.set(exports)
-
-    def hands_over(self, asked: str, used: str) -> None:
-        """KV was to be handed over in one way, and is in another where that is not there."""
-        self._ways.labels(asked, used).set(1)
 
     def loaded(self, seconds: float, size: int) -> None:
         """A policy of `size` bytes was loaded in so many seconds."""
