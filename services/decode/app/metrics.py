@@ -22,9 +22,12 @@ class DecodeMetrics:
     """Reasons of an end: stop | length | cut | a failure's code.
 
     `totals`: what heartbeats hand on, counted here whether or not anybody asks for metrics.
+    `ways`: how KV was to be handed over, and how it is.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, *, ways: tuple[str, str] = ("none", "none")
+    ) -> None:
         make = Instruments(registry, DECODE)
         self.totals = Totals()
         self._running = make.gauge("ebbtide_decode_running_samples")
@@ -41,7 +44,7 @@ class DecodeMetrics:
         self._load_failures = make.counter("ebbtide_decode_load_failures_total")
         self._prefilled = make.counter("ebbtide_decode_prefill_tokens_total")
         self._held = make.gauge("ebbtide_decode_kv_held_exports")
-        self._ways = make.gauge("ebbtide_decode_kv_transfer_ways")
+        make.gauge("ebbtide_decode_kv_transfer_ways").labels(*ways).set(1)
         self._drawn = 0
         self._filled = EngineStats()
         self._policy.set(-1)
@@ -91,10 +94,6 @@ class DecodeMetrics:
     def holds(self, exports: int) -> None:
         """So many exports may still be read."""
         self._held.set(exports)
-
-    def hands_over(self, asked: str, used: str) -> None:
-        """KV was to be handed over in one way, and is in another where that is not there."""
-        self._ways.labels(asked, used).set(1)
 
     def loaded(self, seconds: float, size: int) -> None:
         """A policy of `size` bytes was loaded in so many seconds."""

@@ -98,8 +98,7 @@ class Shell:
             spans=process.spans,
         )
         self._larder = Larder(blobs=world.blobs, hot=world.hot, clock=world.clock)
-        self._metrics = DecodeMetrics(process.registry)
-        self._metrics.hands_over(*world.ways)
+        self._metrics = DecodeMetrics(process.registry, ways=world.ways)
         self._handover = Handover(
             transfer=world.transfer,
             engine=world.engine,

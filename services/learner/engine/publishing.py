@@ -153,7 +153,7 @@ def write_skeleton(
     config.dtype = dtype
     if scores:
         config.num_labels = 1
-        kind = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+        kind: type = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]  # type: ignore[assignment] # one model
         config.architectures = [kind.__name__]
     config.save_pretrained(folder)
     wanted = [model / "generation_config.json", *(tokenizer / name for name in _TOKENIZER)]

@@ -21,6 +21,12 @@ def answer(response: str) -> Answer:
     return Answer("prompt", response, b"{}", "t")
 
 
+def _nursery(worker: psutil.Process) -> psutil.Process:
+    found = worker.parent()
+    assert found is not None
+    return found
+
+
 async def scores(pool: Any, *responses: str) -> list[Any]:
     verdicts = await asyncio.gather(*(pool.score(answer(r)) for r in responses))
     return [v.outcomes[0] if isinstance(v, Judged) else type(v) for v in verdicts]
@@ -64,7 +70,7 @@ async def test_a_worker_that_died_is_replaced_without_loading_anything_again(
 async def test_a_nursery_that_died_is_replaced_too(open_pool: Any) -> None:
     async with open_pool() as pool:
         first = psutil.Process(pool.pids[0])
-        first.parent().kill()
+        _nursery(first).kill()
         assert await scores(pool, "1", "2") == [Worth(1.0), Worth(2.0)]
         await asyncio.to_thread(first.wait, 60)  # all that it forked goes with it
 
@@ -80,7 +86,7 @@ async def test_a_function_that_was_changed_is_not_taken_for_the_one_before(
         async with open_pool(component) as pool:
             module.write_text("def one(**_):\n    return 0.5\n")
             worker = psutil.Process(pool.pids[0])
-            worker.parent().kill()
+            _nursery(worker).kill()
             await asyncio.to_thread(worker.wait, 60)
             await scores(pool, "1", "2")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ebbtide.ports import Transfer
 from ebbtide.testing.transfer import FakeHost, FakeLane, FakeTransfer
 from ebbtide.transfer.lanes import Lane, Place
 from ebbtide.transfer.nixl import NixlLane, installed
@@ -27,7 +29,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
 
     if request.param == "nixl" and not installed():
         pytest.skip("NIXL has wheels for Linux alone: install ebbtide[nixl]")
-    makers = {
+    makers: dict[str, Callable[[str, int], Transfer]] = {
         "fake": lambda n, e: FakeTransfer(shared, name=n, epoch=e),
         "shm": lambda n, e: ShmTransfer(name=n, epoch=e, clock=clock, root=tmp_path),
         "lanes": lambda n, e: remote(n, e, FakeLane(places)),

@@ -116,7 +116,7 @@ async def test_what_is_taken_back_during_the_read_is_not_used(
         real(lane, *words)  # type: ignore[arg-type]
         holder.release(ticket) if how == "released" else clock.sleep_now(30.0)
 
-    lane.read = slowly  # type: ignore[method-assign]
+    lane.read = slowly  # type: ignore[method-assign,assignment]
     assert isinstance(await fetch(reader, ticket), Expired | Miss)
     assert list(holder.held()) == []
 
@@ -215,7 +215,7 @@ async def test_a_holder_that_dies_before_nixl_reads_costs_a_computation(
         os.kill(holder.pid, sign)
         real(*words)  # type: ignore[arg-type]
 
-    reader._lane.read = late  # type: ignore[method-assign]
+    reader._lane.read = late  # type: ignore[method-assign,assignment]
     pulled = await reader.pull(ticket, wanted=ticket.key, seconds=1.0)
     assert isinstance(pulled, Miss | Expired)
     await reader.close()

@@ -27,7 +27,7 @@ def limits(**changes: object) -> VllmLimits:
         ({"hidden_size": 96}, {}, "/spec/decode/engine"),
         ({"head_dim": 48}, {}, "/spec/decode/engine"),
         ({"num_key_value_heads": 2}, {"tensor_parallel": 3}, "/spec/decode/vllm/tensorParallel"),
-        ({"num_hidden_layers": 8}, {"kv_bytes": 1 << 20}, "/spec/decode/vllm/cpuKvMib"),
+        ({"num_hidden_layers": 8}, {"kv_bytes": 1 << 19}, "/spec/decode/vllm/cpuKvMib"),
     ],
     ids=str,
 )
