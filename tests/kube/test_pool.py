@@ -35,7 +35,7 @@ async def test_people_scale_by_the_scale_subresource_and_nobody_turns_it_back(
         scene.plane.kubectl("scale", "dpool", "job", "--replicas=4", "-n", scene.namespace)
         await scene.eventually(lambda: has(scene, 0, 1, 2, 3))
         for job in operator.cache.jobs():
-            operator._enqueue(job)
+            operator._queue.put(job)
         await scene.eventually(lambda: counted(scene, 4))
         pool = await scene.admin.get("DecodePool", scene.namespace, "job")
         assert pool.spec["replicas"] == 4

@@ -84,7 +84,7 @@ class Kueue:
                 groups[pod["metadata"]["labels"].get(GROUP, name)].append(name)
         whole = [name for group in groups.values() if _is_whole(group, pods) for name in group]
         for name in whole:
-            ungated = {"spec": {"schedulingGates": []}}
+            ungated: dict[str, Any] = {"spec": {"schedulingGates": []}}
             await asyncio.to_thread(self._scene.plane.merge, f"{self._path}/{name}", ungated)
         return sorted(whole)
 

@@ -113,7 +113,7 @@ def test_a_site_without_topology_wishes_for_nothing() -> None:
 
 def test_the_affinity_of_a_template_is_joined_to_ours() -> None:
     term = {"weight": 7, "podAffinityTerm": {"topologyKey": "rack", "labelSelector": {}}}
-    hard = {"nodeSelectorTerms": [{"matchExpressions": []}]}
+    hard: dict[str, Any] = {"nodeSelectorTerms": [{"matchExpressions": []}]}
     node = {"requiredDuringSchedulingIgnoredDuringExecution": hard}
     added = {"podAffinity": {PREFERRED: [term]}, "nodeAffinity": node}
     spec = decode(decode={"podTemplate": {"spec": {"affinity": added}}})
