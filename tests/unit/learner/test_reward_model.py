@@ -134,7 +134,7 @@ def test_the_reward_service_reads_the_score_that_was_trained(
     ids = scorer._tokens("abc")
     [score] = scorer.scores([("ab", "c")])
     wanted = made._model.module(torch.tensor([ids]), torch.tensor([len(ids) - 1]))
-    assert score == pytest.approx(float(wanted), abs=1e-5)
+    assert score == pytest.approx(float(wanted.detach()), abs=1e-5)
     assert score != pytest.approx(0.0, abs=1e-3)
 
 
