@@ -8,6 +8,7 @@ _EVAL = "the job has an evaluation set."
 _CRITIC = "the job's algorithm is ppo."
 _FAULTS = "an answer had a fault that its reward names."
 _FAILURES = "a reward component failed on an answer."
+_TRIES = "a worker, a store or an address that scoring needs has failed."
 
 _MEAN = ("Reward", "reward", "short", "Mean")
 _COUNT = ("Samples", "samples", "short", "Accepted samples")
@@ -198,13 +199,19 @@ LEARNING = Board(
         panel(
             "Reward errors",
             "short",
-            "Answers for which a component had no value, and tries that failed.",
+            "Answers for which a component had no value.",
             (
                 f"sum by (component, kind) (ebbtide_reward_component_failures_total{{{JOB}}})",
                 "{{component}} {{kind}}",
             ),
-            (f"sum by (class) (ebbtide_reward_errors_total{{{JOB}}})", "{{class}}"),
             needs=_FAILURES,
+        ),
+        panel(
+            "Tries that failed",
+            "short",
+            "Answers that come again because scoring failed, by the error's class.",
+            (f"sum by (class) (ebbtide_reward_errors_total{{{JOB}}})", "{{class}}"),
+            needs=_TRIES,
         ),
         panel(
             "Scoring stopped",

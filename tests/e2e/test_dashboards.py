@@ -37,8 +37,10 @@ ABSENT = {
     "the job has prices, and its reward has risen.",
 }
 """Needs of panels that the first run does not meet, and the other one does."""
+UNSEEN = {"a worker, a store or an address that scoring needs has failed."}
+"""What neither brings about: a fault of the infrastructure."""
 ACTORS, MOST = 64, 2000
-PANELS = [panel for board in BOARDS for panel in board.panels]
+PANELS = [panel for board in BOARDS for panel in board.panels if panel.needs not in UNSEEN]
 LATE = [panel for panel in PANELS if panel.needs in ABSENT]
 Told = tuple[str, list[tuple[str, Any]]]
 OWN = f'rlhf_job="{NAME}"'

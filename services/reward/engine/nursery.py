@@ -95,6 +95,8 @@ def _fork(orders: socket.socket, order: list[int], make: Callable[[], Bench]) ->
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             orders.close()
             status = _guarded(channel, told, make)
+        except (SystemExit, ConnectionError):  # the scorer has ended meanwhile
+            pass
         except BaseException:  # noqa: BLE001 - nothing may go on as a second nursery
             traceback.print_exc()
         finally:
