@@ -192,7 +192,7 @@ async def test_what_a_function_left_behind_dies_with_the_scorer(
 
 
 async def test_a_drained_scorer_hands_back_and_ends_well(job: Job) -> None:
-    process = await job.scorer(grace=1.0)
+    process = await job.scorer(grace=6.0)
     await job.ask("hang")
     await job.beat(busy=1)
     process.terminate()
