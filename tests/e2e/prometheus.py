@@ -76,7 +76,7 @@ def prometheus(stack: Stack, folder: Path) -> Iterator[Prometheus]:
         except FileNotFoundError:
             pytest.fail("prometheus is missing: run deploy/prometheus/install.sh as root")
     try:
-        with httpx.Client(base_url=f"http://{address}", trust_env=False) as http:
+        with httpx.Client(base_url=f"http://{address}", trust_env=False, timeout=60.0) as http:
             found = Prometheus(http)
             until(found.alive, seconds=30, what="a ready Prometheus")
             yield found

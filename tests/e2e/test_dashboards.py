@@ -147,7 +147,7 @@ def await_data(run: Run, panels: Sequence[Panel], *, seconds: float) -> None:
     left = list(panels)
 
     def all_shown() -> bool:
-        time.sleep(1.0)
+        time.sleep(3.0)
         left[:] = [panel for panel in left if run.empty([panel], OTHER)]
         return not left
 
