@@ -47,7 +47,7 @@ DECODE = Group(
         gauge(
             "ebbtide_decode_kv_transfer_ways",
             "ways",
-            "1: how KV was to be handed over, and how it is.",
+            "1: KV is not handed over as was asked for; no series where it is.",
             Label("asked", "shm, nixl, none", 1),
             Label("used", "shm, nixl, none", 1),
         ),

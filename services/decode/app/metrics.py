@@ -22,7 +22,7 @@ class DecodeMetrics:
     """Reasons of an end: stop | length | cut | a failure's code.
 
     `totals`: what heartbeats hand on, counted here whether or not anybody asks for metrics.
-    `ways`: how KV was to be handed over, and how it is.
+    `ways`: how KV was to be handed over, and how it is; shown if they differ.
     """
 
     def __init__(
@@ -44,7 +44,9 @@ class DecodeMetrics:
         self._load_failures = make.counter("ebbtide_decode_load_failures_total")
         self._prefilled = make.counter("ebbtide_decode_prefill_tokens_total")
         self._held = make.gauge("ebbtide_decode_kv_held_exports")
-        make.gauge("ebbtide_decode_kv_transfer_ways").labels(*ways).set(1)
+        fallback = make.gauge("ebbtide_decode_kv_transfer_ways")
+        if ways[0] != ways[1]:
+            fallback.labels(*ways).set(1)
         self._drawn = 0
         self._filled = EngineStats()
         self._policy.set(-1)
