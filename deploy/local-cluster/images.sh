@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Builds the images that the local cluster runs, on a machine without a container registry, and prints the folder of
 # their archives. Needs root, buildah and (without BASE_IMAGE) debootstrap: the base is then Debian bookworm, whose Python is 3.11.
+# DEBIAN_MIRROR: where Debian is taken from, if not from where debootstrap would.
 #   images.sh [compute]    compute: the large target too
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 root="$(cd "$here/../.." && pwd)"
 state="${EBBTIDE_IMAGES:-${XDG_CACHE_HOME:-$HOME/.cache}/ebbtide/images}"
-mirror="${DEBIAN_MIRROR:-http://deb.debian.org/debian}"
 authorities=/etc/ssl/certs/ca-certificates.crt
 version="$(awk -F'"' '$1 == "version = " {print $2; exit}' "$root/pyproject.toml")"
 mkdir -p "$state"
@@ -20,7 +20,8 @@ has() { b inspect --type image "$1" >/dev/null 2>&1; }
 base() {
     local folder="$state/base" made
     rm -rf "$folder"
-    debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$folder" "$mirror" >&2
+    debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$folder" \
+        ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >&2
     rm -rf "$folder"/var/cache/apt/archives/*.deb "$folder"/var/lib/apt/lists/*
     cp "$authorities" "$folder$authorities"
     made="$(b from scratch)"

@@ -20,7 +20,7 @@ from torch.nn.functional import logsigmoid
 from ebbtide.spec import DpoSpec
 from services.learner.core.samples import MicroBatch
 from services.learner.engine.gang import Gang
-from services.learner.engine.optimiser import Optimiser, Stepped
+from services.learner.engine.optimiser import Optimiser, Stepped, of_pairs
 from services.learner.engine.policy import Policy, Scored
 from services.learner.engine.updates import Batch, accumulate, on_device
 
@@ -51,16 +51,7 @@ class Dpo:
         Means over updates of the mean over pairs: `loss` (nats), `accuracy` (share whose better
         answer has the higher implicit reward), `margin` of these rewards, and both of them.
         """
-        done = [self._update(batches) for batches in updates]
-        last = done[-1][1]
-        means = {name: sum(figures[name] for figures, _ in done) / len(done) for name in done[0][0]}
-        return {
-            **means,
-            "loss_last": done[-1][0]["loss"],
-            "grad_norm": last.grad_norm,
-            "learning_rate": last.rate,
-            "skipped_updates": float(sum(not stepped.done for _, stepped in done)),
-        }
+        return of_pairs([self._update(batches) for batches in updates])
 
     def gradient(self, batches: Sequence[MicroBatch]) -> dict[str, float]:
         """Add the gradient of one update; return its figures."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,19 @@ class Stepped:
     grad_norm: float
     rate: float
     done: bool
+
+
+def of_pairs(done: Sequence[tuple[Mapping[str, float], Stepped]]) -> dict[str, float]:
+    """Metrics of a step that learns from pairs: means of its updates' figures, and the last one's."""
+    figures, last = done[-1]
+    means = {name: sum(found[name] for found, _ in done) / len(done) for name in figures}
+    return {
+        **means,
+        "loss_last": figures["loss"],
+        "grad_norm": last.grad_norm,
+        "learning_rate": last.rate,
+        "skipped_updates": float(sum(not stepped.done for _, stepped in done)),
+    }
 
 
 class Optimiser:

@@ -23,7 +23,7 @@ from ebbtide.spec import RewardModelSpec
 from services.learner.core.samples import MicroBatch
 from services.learner.engine.gang import Gang
 from services.learner.engine.lora import Adapters
-from services.learner.engine.optimiser import Optimiser, Stepped
+from services.learner.engine.optimiser import Optimiser, Stepped, of_pairs
 from services.learner.engine.policy import is_small, layers_of, meet_in_last, recompute, shard
 from services.learner.engine.updates import Batch, on_device
 
@@ -79,16 +79,7 @@ class Preferences:
 
         Means over updates of the mean over pairs, by the names of `dpo`: rewards are the scores.
         """
-        done = [self._update(batches) for batches in updates]
-        last = done[-1][1]
-        means = {name: sum(figures[name] for figures, _ in done) / len(done) for name in done[0][0]}
-        return {
-            **means,
-            "loss_last": done[-1][0]["loss"],
-            "grad_norm": last.grad_norm,
-            "learning_rate": last.rate,
-            "skipped_updates": float(sum(not stepped.done for _, stepped in done)),
-        }
+        return of_pairs([self._update(batches) for batches in updates])
 
     def gradient(self, batches: Sequence[MicroBatch]) -> dict[str, float]:
         """Add the gradient of one update; return its figures."""
