@@ -14,6 +14,12 @@ async def has(scene: Platform, *numbers: int) -> bool:
     return await scene.kubelet.names("decode") == wanted
 
 
+async def has_fresh(scene: Platform, count: int, *, used: set[int]) -> bool:
+    """So many actors with unused numbers; a pass that breaks off after it noted them skips some."""
+    names = set(await scene.kubelet.names("decode"))
+    return len(names) == count and not names & {f"job-decode-{n}" for n in used}
+
+
 async def test_exactly_the_named_actors_go(scene: Platform) -> None:
     async with scene.operator():
         await scene.submit(decode={"replicas": 4})
@@ -72,7 +78,7 @@ async def test_a_pool_goes_to_zero_and_comes_back(scene: Platform) -> None:
             await scene.eventually(lambda: has(scene))
             assert await scene.holds("Running")
             await planner.patch(*place, {"spec": {"replicas": 2, "release": []}})
-            await scene.eventually(lambda: has(scene, 2, 3))
+            await scene.eventually(lambda: has_fresh(scene, 2, used={0, 1}))
 
 
 async def test_an_actor_that_hands_over_is_given_its_time(scene: Platform) -> None:

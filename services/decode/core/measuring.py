@@ -8,10 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ebbtide.profiles import LARGEST_DROP
+
 _CONTEXTS = 8
 """Points of the file's axis of contexts."""
 _LEAST = 1e-9
 """Seconds per token of an engine that takes no time: a profile has positive times."""
+
+
+Row = tuple[float, ...]
 
 
 class Load(NamedTuple):
@@ -43,6 +48,44 @@ def default_batches(slots: int) -> list[int]:
     return sorted({min(1 << n, slots) for n in range(slots.bit_length() + 1)})
 
 
+def suspects(points: Mapping[int, Sequence[Point]]) -> list[tuple[int, int]]:
+    """(batch, position) of points that took more than twice as long as one with no smaller load.
+
+    What disturbed such a measurement would make the profile useless: measure it again.
+    """
+    return [
+        (batch, at)
+        for batch, those in points.items()
+        for at, point in enumerate(those)
+        if any(
+            other.seconds < point.seconds * LARGEST_DROP
+            for larger, others in points.items()
+            for other in others
+            if larger >= batch and other.context >= point.context
+        )
+    ]
+
+
+def grid(points: Mapping[int, Sequence[Point]], axis: Sequence[int]) -> tuple[Row, ...]:
+    """Seconds of every batch at every context of `axis`.
+
+    Beyond its own contexts, which no such batch can hold, a row is not above the row of the next
+    larger batch, as far as it does not fall for that.
+    """
+    rows: list[Row] = []
+    for batch in sorted(points, reverse=True):
+        own = row(points[batch], axis)
+        if rows:
+            reach = max(point.context for point in points[batch])
+            last = max(point.seconds for point in points[batch])
+            bound = [max(above, last) for above in rows[-1]]
+            own = tuple(
+                min(s, b) if at > reach else s for s, b, at in zip(own, bound, axis, strict=True)
+            )
+        rows.append(own)
+    return tuple(reversed(rows))
+
+
 def contexts(points: Mapping[int, Sequence[Point]]) -> list[int]:
     """The file's axis: geometric between the least and the most context that was measured."""
     seen = [point.context for those in points.values() for point in those]
@@ -50,7 +93,7 @@ def contexts(points: Mapping[int, Sequence[Point]]) -> list[int]:
     return sorted({round(c) for c in np.geomspace(low, high, _CONTEXTS)})
 
 
-def row(points: Sequence[Point], axis: Sequence[int]) -> tuple[float, ...]:
+def row(points: Sequence[Point], axis: Sequence[int]) -> Row:
     """Seconds of one batch at each context of `axis`.
 
     Between points drawn straight; below the first as there; beyond the last by the slope of all
