@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
 from ebbtide.engines.publication import write_publication
 from ebbtide.errors import Temporary
 from ebbtide.wire import AdapterOf, PolicyIndex, pack_floats, pack_ints
 from services.learner.engine.gang import Gang
+from services.learner.engine.gathering import whole_state
 from services.learner.engine.lora import Adapters, adapted, plain
 from services.learner.engine.policy import Policy
 from services.learner.engine.reward_model import ScoreModel
@@ -56,10 +56,7 @@ def collect(policy: Policy | ScoreModel, gang: Gang, *, dtype: torch.dtype) -> C
 
     A reward model has no probe: no engine samples from it.
     """
-    options = StateDictOptions(
-        full_state_dict=True, cpu_offload=True, ignore_frozen_params=policy.adapters is not None
-    )
-    full: dict[str, Any] = get_model_state_dict(policy.module, options=options)
+    full = whole_state(policy.module, gang, learning_only=policy.adapters is not None)
     if isinstance(policy, ScoreModel):
         mine = {name: tensor.to(dtype) for name, tensor in policy.exported(full).items()}
         return Content(mine, policy.aliases, b"", b"")
@@ -70,8 +67,7 @@ def collect(policy: Policy | ScoreModel, gang: Gang, *, dtype: torch.dtype) -> C
 def collect_base(policy: Policy, gang: Gang, *, dtype: torch.dtype) -> Content:
     """What adapters are added to: the weights that do not learn; all ranks call it together."""
     assert policy.adapters is not None
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    full: dict[str, Any] = get_model_state_dict(policy.module, options=options)
+    full = whole_state(policy.module, gang)
     with policy.adapters.off():
         return _content(policy, gang, plain(full), dtype)
 
