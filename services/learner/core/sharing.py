@@ -99,9 +99,12 @@ def _cost(width: int, hidden: int, *, masked: bool = True) -> float:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Trees of all samples, each at its (row, first position) in rows of `width`."""
+    """Trees of `groups`, each at its (row, first position) in rows of `width`.
 
-    trees: Sequence[Tree]
+    Their tokens are put together only once a layout is chosen: most are weighed for nothing.
+    """
+
+    groups: Sequence[Sequence[Sample]]
     places: Sequence[tuple[int, int]]
     width: int
 
@@ -112,7 +115,7 @@ class _Layout:
     @property
     def masked(self) -> bool:
         """Whether any row holds more than one text."""
-        return self.rows < sum(len(one.where) for one in self.trees)
+        return self.rows < sum(map(len, self.groups))
 
     @property
     def size(self) -> int:
@@ -123,15 +126,19 @@ class _Layout:
 
 
 def _apart(samples: Sequence[Sample]) -> _Layout:
-    trees = [tree([sample]) for sample in samples]
-    width = max(len(one.tokens) for one in trees)
-    return _Layout(trees, [(row, 0) for row in range(len(trees))], width)
+    groups = [[sample] for sample in samples]
+    return _Layout(groups, [(row, 0) for row in range(len(groups))], max(map(_length, groups)))
 
 
-def _filled(rows: Sequence[Sequence[Sample]]) -> _Layout:
-    trees = [tree(row) for row in rows]
-    lengths = [len(one.tokens) for one in trees]
-    return _Layout(trees, first_fit(lengths, max(lengths)), max(lengths))
+def _filled(groups: Sequence[Sequence[Sample]]) -> _Layout:
+    lengths = [_length(group) for group in groups]
+    return _Layout(groups, first_fit(lengths, max(lengths)), max(lengths))
+
+
+def _length(group: Sequence[Sample]) -> int:
+    """Tokens of the group's tree."""
+    trunk = group[0].prompt
+    return trunk + sum(len(sample.tokens) - trunk for sample in group)
 
 
 @dataclass(frozen=True)
@@ -183,7 +190,7 @@ def _laid(samples: Sequence[Sample], laid: _Layout) -> MicroBatch:
     tokens, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     branch, trunk = np.full(shape, PADDING), np.full(shape, PADDING)
     wheres: list[Ints] = []
-    for one, (row, start) in zip(laid.trees, laid.places, strict=True):
+    for one, (row, start) in zip(map(tree, laid.groups), laid.places, strict=True):
         part = (row, slice(start, start + len(one.tokens)))
         number = int(branch[row].max()) + 1
         tokens[part], positions[part] = one.tokens, one.positions
