@@ -82,7 +82,7 @@ def _gathered(tensors: Mapping[str, DTensor], gang: Gang) -> dict[str, torch.Ten
         [_shard_shape(tensor, rank=rank) for tensor in tensors.values()]
         for rank in range(gang.size)
     ]
-    mine = torch.cat([tensor.detach().to_local().reshape(-1) for tensor in tensors.values()])
+    mine = torch.cat([tensor.to_local().detach().reshape(-1) for tensor in tensors.values()])
     padding = sum(shape.numel() for shape in shapes[0]) - mine.numel()
     mine = torch.nn.functional.pad(mine, (0, padding))
     rows = [torch.empty_like(mine) for _ in shapes] if gang.leads else None
@@ -99,5 +99,5 @@ def _gathered(tensors: Mapping[str, DTensor], gang: Gang) -> dict[str, torch.Ten
 def _apart(flat: torch.Tensor, shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
     """The tensors of `shapes` that begin `flat`."""
     sizes = [shape.numel() for shape in shapes]
-    pieces = flat[: sum(sizes)].split(sizes)
+    pieces = torch.split(flat[: sum(sizes)], sizes)
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
