@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import tempfile
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -183,7 +184,7 @@ class StoreBlobs:
 
     async def described(self, prefix: str) -> Sequence[Stored]:
         """What `list` gives, with sizes and times of the last write."""
-        found = []
+        found: deque[Stored] = deque()
         with _translated(prefix):
             async for chunk in obstore.list(self._store, prefix.rstrip("/") or None):
                 found.extend(

@@ -111,5 +111,10 @@ def gap(before: int, after: int) -> bytes:
 def view(line: Line) -> dict[str, str | int]:
     """One line as the API shows it (ebbtide.api.LogLine)."""
     text = line.raw.decode("utf-8", "replace").rstrip("\r\n")
-    own = {"pod": line.source.pod, "role": line.source.role, "number": line.number, "text": text}
-    return own | {"at": line.at}
+    return {
+        "pod": line.source.pod,
+        "role": line.source.role,
+        "number": line.number,
+        "text": text,
+        "at": line.at,
+    }

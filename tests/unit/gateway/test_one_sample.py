@@ -107,7 +107,7 @@ def test_a_critic_and_a_reference_are_in_the_account_of_memory() -> None:
 
 def test_adapters_alone_have_gradients_and_moments() -> None:
     training = {"totalSteps": 1, "lora": {"rank": 4, "targets": ["q_proj"]}}
-    spec = a_spec(training=training)
+    spec = a_spec(training=training, learner={"ranks": 1})
     shape = shape_of(CONFIG, 1_000_000)
     assert shape is not None
     parts = estimate(spec, shape)["memory"][0]["parts"]
