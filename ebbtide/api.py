@@ -154,10 +154,11 @@ class LogLine(ApiModel):
     role: str
     number: int = Field(description="From 1, within the pod.")
     text: str
+    at: str = Field("", description="When it was said, RFC 3339; empty where nothing tells.")
 
 
 class LogList(ApiModel):
-    """Lines grouped by pod, in pod order."""
+    """Lines of all pods in one order of time; those of one pod stay in their own."""
 
     items: list[LogLine]
     pods: list[str] = Field(description="Every pod that the filter matches, also ended ones.")

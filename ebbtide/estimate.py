@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec import DpoSpec, LoraSpec, PolicyGradientSpec, PpoSpec, RLHFJobSpec
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 _FULL = 4
@@ -31,6 +31,8 @@ class ModelShape(msgspec.Struct, frozen=True):
     kv_heads: int
     head_size: int
     vocabulary: int
+    inner: int = 0
+    """Width inside the feed-forward layers."""
 
 
 class Memory(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,6 +61,7 @@ def shape_of(config: Mapping[str, Any], parameters: int) -> ModelShape | None:
             kv_heads=int(inner.get("num_key_value_heads") or heads),
             head_size=int(inner.get("head_dim") or hidden // heads),
             vocabulary=int(inner["vocab_size"]),
+            inner=int(inner.get("intermediate_size") or 4 * hidden),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
@@ -67,7 +70,7 @@ def shape_of(config: Mapping[str, Any], parameters: int) -> ModelShape | None:
 def members(spec: RLHFJobSpec) -> dict[str, int]:
     """Processes by role while the job runs, actors as at its start."""
     found = {"planner": 1, "learner": spec.learner.ranks}
-    if spec.algorithm.type == "grpo":
+    if _samples_itself(spec):
         found |= {"decode": spec.decode.replicas}
         found |= {"reward": spec.reward.replicas if spec.reward else 0}
         found |= {"prefill": 1} if spec.prefill.mode == "service" else {}
@@ -86,7 +89,7 @@ def cost_per_hour(spec: RLHFJobSpec) -> float | None:
 def memory(spec: RLHFJobSpec, shape: ModelShape) -> tuple[Memory, ...]:
     """The account of each role that holds the model."""
     found = [_learner(spec, shape)]
-    if spec.algorithm.type == "grpo" and spec.decode.engine != "emulated":
+    if _samples_itself(spec) and spec.decode.engine != "emulated":
         found.append(_actor(spec, shape))
         if spec.prefill.mode == "service":
             found.append(_prefill(spec, shape))
@@ -97,6 +100,10 @@ def kv_bytes(spec: RLHFJobSpec, shape: ModelShape) -> int:
     """Of one token."""
     width = shape.kv_heads * shape.head_size
     return 2 * shape.layers * width * _BYTES[spec.model.dtype]
+
+
+def _samples_itself(spec: RLHFJobSpec) -> bool:
+    return isinstance(spec.algorithm, PolicyGradientSpec)
 
 
 def _longest(spec: RLHFJobSpec) -> int:
@@ -122,18 +129,50 @@ def _prefill(spec: RLHFJobSpec, shape: ModelShape) -> Memory:
 
 
 def _learner(spec: RLHFJobSpec, shape: ModelShape) -> Memory:
-    """Of one rank: parameters, gradients and moments are shared out (FSDP)."""
+    """Of one rank: parameters, gradients and moments are shared out (FSDP).
+
+    Adapters (LoRA) alone have gradients and moments, and the model below them is the reference. A
+    critic counts as large as the policy, wherever it begins.
+    """
     share = -(-shape.parameters * _FULL // spec.learner.ranks)
+    lora = spec.training.lora
+    learnt = share if lora is None else -(-_adapters(lora, shape) * _FULL // spec.learner.ranks)
     parts = {
-        "parameters": share,
-        "gradients": share,
-        "optimiser": _ADAM * share,
+        "parameters": share if lora is None else share + learnt,
+        "gradients": learnt,
+        "optimiser": _ADAM * learnt,
         "activations": _activations(spec, shape),
         "logits": 2 * spec.training.micro_batch_tokens * shape.vocabulary * _FULL,
     }
-    if spec.algorithm.type == "dpo" or getattr(spec.algorithm, "kl_coefficient", 0) > 0:
+    if lora is None and _is_held(spec):
         parts["reference"] = share
+    if isinstance(spec.algorithm, PpoSpec):
+        parts["critic"] = (2 + _ADAM) * share
     return Memory("learner", spec.learner.ranks, parts)
+
+
+def _is_held(spec: RLHFJobSpec) -> bool:
+    """Whether the policy is compared with the one that it began as."""
+    algorithm = spec.algorithm
+    if isinstance(algorithm, PolicyGradientSpec):
+        return algorithm.kl_coefficient > 0
+    return isinstance(algorithm, DpoSpec)
+
+
+def _adapters(lora: LoraSpec, shape: ModelShape) -> int:
+    """Parameters of the adapters, of a decoder's usual linear layers: rank * (in + out) each."""
+    wide, narrow = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    sizes = {
+        "q_proj": shape.hidden + wide,
+        "k_proj": shape.hidden + narrow,
+        "v_proj": shape.hidden + narrow,
+        "o_proj": wide + shape.hidden,
+        "gate_proj": shape.hidden + shape.inner,
+        "up_proj": shape.hidden + shape.inner,
+        "down_proj": shape.inner + shape.hidden,
+    }
+    chosen = lora.targets or tuple(sizes)
+    return shape.layers * lora.rank * sum(sizes.get(name, 0) for name in chosen)
 
 
 def _activations(spec: RLHFJobSpec, shape: ModelShape) -> int:
@@ -146,7 +185,8 @@ def _activations(spec: RLHFJobSpec, shape: ModelShape) -> int:
 
 def _samples(spec: RLHFJobSpec) -> int:
     """Most samples that one actor of the first step can hold at once."""
-    group = spec.algorithm.group_size if spec.algorithm.type == "grpo" else 0
+    algorithm = spec.algorithm
+    group = algorithm.group_size if isinstance(algorithm, PolicyGradientSpec) else 0
     return -(-spec.training.prompts_per_step * group // max(1, spec.decode.replicas))
 
 

@@ -17,14 +17,21 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
+from ebbtide.kept_logs import Backlog
+
 Log = FilteringBoundLogger
 _QUIET = ("httpx", "httpcore", "nats", "asyncio", "uvicorn.access")
 
 
-def setup(level: str, *, stream: TextIO | None = None, **ids: Any) -> Log:
-    """Configure structlog and the standard library's logging; return the process's logger."""
+def setup(
+    level: str, *, stream: TextIO | None = None, kept: Backlog | None = None, **ids: Any
+) -> Log:
+    """Configure structlog and the standard library's logging; return the process's logger.
+
+    `kept`: takes each line too, without secrets, for the blob store.
+    """
     numeric = logging.getLevelNamesMapping()[level.upper()]
-    target = cast("TextIO", _Lossy(stream or sys.stderr))
+    target = cast("TextIO", _Lossy(stream or sys.stderr, kept))
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         _adding(ids),
@@ -46,10 +53,13 @@ def setup(level: str, *, stream: TextIO | None = None, **ids: Any) -> Log:
 class _Lossy:
     """Loses lines that cannot be written: a full disk must not end what only wants to say so."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, kept: Backlog | None) -> None:
+        self._stream, self._kept = stream, kept
 
     def write(self, text: str) -> None:
+        if self._kept is not None:
+            text = self._kept.starred(text)
+            self._kept.add(text)
         with suppress(OSError):
             self._stream.write(text)
 

@@ -108,3 +108,38 @@ def usage(uid: str, pod: str, uid_pod: str) -> str:
 def usages(uid: str) -> str:
     """Prefix of the operator's usage segments."""
     return f"jobs/{uid}/usage/"
+
+
+def log_part(uid: str, role: str, pod: str, number: int) -> str:
+    """One part of what a pod said, in the order of their numbers; the pod's own process writes it."""
+    return f"{pod_logs(uid, role, pod)}{number:06d}.log"
+
+
+def log_tail(uid: str, role: str, pod: str) -> str:
+    """Last lines of a pod that failed, as the operator found them; they may overlap the parts."""
+    return f"{pod_logs(uid, role, pod)}tail.log"
+
+
+def pod_logs(uid: str, role: str, pod: str) -> str:
+    """Prefix of what is kept of one pod's log."""
+    return f"{logs(uid)}{role}/{pod}/"
+
+
+def logs(uid: str) -> str:
+    """Prefix of what is kept of a job's logs."""
+    return f"jobs/{uid}/logs/"
+
+
+def samples(uid: str) -> str:
+    """Prefix of a job's rollouts."""
+    return f"jobs/{uid}/rollouts/"
+
+
+def ended(uid: str) -> str:
+    """The operator's word that a job is over for good: only then may retention touch it (JSON)."""
+    return f"ended/{uid}.json"
+
+
+def endings() -> str:
+    """Prefix of these words."""
+    return "ended/"

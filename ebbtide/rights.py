@@ -18,16 +18,18 @@ _BLOBS: dict[str, tuple[str, ...]] = {
         "jobs/{uid}/attempts/*/planner/*",
         "jobs/{uid}/steps/*",
         "datasets/*",
+        "jobs/{uid}/logs/planner/*",
     ),
     "learner": (
         "jobs/{uid}/attempts/*/policies/*",
         "jobs/{uid}/attempts/*/checkpoints/*",
         "jobs/{uid}/base/*",
+        "jobs/{uid}/logs/learner/*",
     ),
-    "decode": ("jobs/{uid}/rollouts/*",),
-    "prefill": (),
-    "reward": (),
-    "operator": ("jobs/*/usage/*",),
+    "decode": ("jobs/{uid}/rollouts/*", "jobs/{uid}/logs/decode/*"),
+    "prefill": ("jobs/{uid}/logs/prefill/*",),
+    "reward": ("jobs/{uid}/logs/reward/*",),
+    "operator": ("jobs/*/usage/*", "jobs/*/logs/*", "jobs/*/rollouts/*", "ended/*"),
     "gateway": (),
 }
 

@@ -13,6 +13,7 @@ import asyncio
 import signal
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import uvloop
@@ -29,8 +30,9 @@ from ebbtide.exits import (
     EXIT_TEMPORARY,
 )
 from ebbtide.health import Health, serve_health
+from ebbtide.kept_logs import Backlog
 from ebbtide.logs import Log
-from ebbtide.settings import ProcessSettings
+from ebbtide.settings import ProcessSettings, RoleSettings
 from ebbtide.tracing import NO_SPANS, Spans
 
 __all__ = [
@@ -97,8 +99,33 @@ class _Overran(Exception):
     pass
 
 
-def run(body: Body, *, settings: ProcessSettings, registry: CollectorRegistry, log: Log) -> int:
-    """Run `body` to its end; returns the exit code. One log line says why it ended."""
+def run(
+    body: Body,
+    *,
+    settings: ProcessSettings,
+    registry: CollectorRegistry,
+    log: Log,
+    kept: Backlog | None = None,
+) -> int:
+    """Run `body` to its end; returns the exit code. One log line says why it ended.
+
+    `kept`: what a role's process says, which is written to the blob store meanwhile.
+    """
+    with _keeping(kept, settings, log):
+        return _run(body, settings=settings, registry=registry, log=log)
+
+
+def _keeping(
+    kept: Backlog | None, settings: ProcessSettings, log: Log
+) -> AbstractContextManager[None]:
+    if kept is None or not isinstance(settings, RoleSettings) or not settings.log_mib:
+        return nullcontext()
+    from ebbtide.adapters.log_keeper import keeping  # noqa: PLC0415 - roles alone have it
+
+    return keeping(kept, settings, log)
+
+
+def _run(body: Body, *, settings: ProcessSettings, registry: CollectorRegistry, log: Log) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_supervise(body, settings=settings, registry=registry, log=log))

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from ebbtide.errors import Refused
 
 PREFIX = "EBBTIDE_"
+_SECRET = re.compile(r"(PASSWORD|SECRET|TOKEN|SECRET_KEY|ACCESS_KEY|API_KEY)$")
 _USERINFO = re.compile(r"//[^/@\s]*@")
 
 
@@ -40,6 +41,12 @@ class Settings(BaseModel):
     def describe(self) -> dict[str, Any]:
         """All settings for the log at start: secrets starred, long texts by their length."""
         return {name: _shown(value) for name, value in self.model_dump().items()}
+
+    def secrets(self, environ: Mapping[str, str]) -> list[str]:
+        """Values that no log may show: our own, and of variables that are named like secrets."""
+        found = [getattr(self, name) for name in type(self).model_fields]
+        own = [one.get_secret_value() for one in found if isinstance(one, SecretStr)]
+        return own + [value for name, value in environ.items() if _SECRET.search(name)]
 
     def environ(self) -> dict[str, str]:
         """The variables that `load` reads back into an equal value; holds secrets in the clear."""
@@ -99,6 +106,10 @@ class RoleSettings(ProcessSettings):
     """Attempt of the learner gang that this process belongs to; actors adopt higher ones."""
     spec: str = "{}"
     """The job's spec as JSON."""
+    log_mib: int = Field(default=16, ge=0, le=1024)
+    """What is kept of this pod's log in the blob store: its beginning, and the newest; 0: nothing."""
+    log_seconds: float = Field(default=5.0, gt=0, le=300)
+    """How often it is written there; a process that is killed loses so much of it."""
 
 
 def _refusal(cls: type[Settings], error: ValidationError) -> Refused:

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import tempfile
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -32,6 +33,7 @@ from obstore.store import LocalStore, MemoryStore, ObjectStore, from_url
 from ebbtide.adapters.durable import Durable
 from ebbtide.errors import Corrupt, NotFound, Permanent, Refused, Temporary
 from ebbtide.parts import of, place, refs
+from ebbtide.ports import Stored
 from ebbtide.wire import Ref
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
@@ -178,11 +180,18 @@ class StoreBlobs:
 
     async def list(self, prefix: str) -> list[str]:
         """Paths in the folder `prefix` and below, sorted."""
-        found: list[str] = []
+        return [one.path for one in await self.described(prefix)]
+
+    async def described(self, prefix: str) -> Sequence[Stored]:
+        """What `list` gives, with sizes and times of the last write."""
+        found: deque[Stored] = deque()
         with _translated(prefix):
             async for chunk in obstore.list(self._store, prefix.rstrip("/") or None):
-                found.extend(meta["path"] for meta in chunk)
-        return sorted(found)
+                found.extend(
+                    Stored(meta["path"], meta["size"], meta["last_modified"].timestamp())
+                    for meta in chunk
+                )
+        return sorted(found, key=lambda one: one.path)
 
     async def delete(self, path: str) -> None:
         """Remove; a missing path is not an error."""

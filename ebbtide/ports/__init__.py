@@ -33,6 +33,7 @@ from ebbtide.ports.stores import (
     FactMessage,
     Handler,
     Hot,
+    Stored,
 )
 from ebbtide.ports.transfer import (
     Expired,
@@ -73,6 +74,7 @@ __all__ = [
     "Resource",
     "Resumed",
     "Reviews",
+    "Stored",
     "Transfer",
     "Trials",
 ]

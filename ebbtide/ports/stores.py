@@ -22,6 +22,14 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """One object of the blob store. `at`: Unix seconds of its last write."""
+
+    path: str
+    size: int
+    at: float
+
+
 class Blobs(Protocol):
     """The blob store: whole objects under slash-separated paths."""
 
@@ -55,6 +63,10 @@ class Blobs(Protocol):
 
     async def list(self, prefix: str) -> list[str]:
         """Paths under `prefix`, sorted."""
+        ...
+
+    async def described(self, prefix: str) -> Sequence[Stored]:
+        """What `list` gives, with sizes and times."""
         ...
 
     async def delete(self, path: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 from ebbtide.errors import Corrupt, NotFound, Temporary
 from ebbtide.parts import of, place, refs
+from ebbtide.ports import Stored
 from ebbtide.wire import Ref, digest
 
 OK = "ok"
@@ -20,13 +21,19 @@ class FakeBlobs:
     """Implements `ebbtide.ports.Blobs`.
 
     `outcomes` says how each write ends: "ok", "fail" or "ambiguous"; when it is used up all are
-    ok. `folder` is where `local` lays files; without it `local` may not be called.
+    ok. `wall` gives the time of writes. `folder` is where `local` lays files; without it `local` may not be called.
     """
 
     def __init__(
-        self, *, outcomes: Iterator[str] | None = None, folder: Path | None = None
+        self,
+        *,
+        outcomes: Iterator[str] | None = None,
+        folder: Path | None = None,
+        wall: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.objects: dict[str, bytes] = {}
+        self._written: dict[str, float] = {}
+        self._wall = wall
         self.outcomes = outcomes or iter(())
         self._folder = folder
 
@@ -69,6 +76,12 @@ class FakeBlobs:
         folder = f"{prefix.rstrip('/')}/" if prefix else ""
         return sorted(path for path in self.objects if path.startswith(folder))
 
+    async def described(self, prefix: str) -> Sequence[Stored]:
+        return [
+            Stored(path, len(self.objects[path]), self._written.get(path, 0.0))
+            for path in await self.list(prefix)
+        ]
+
     async def delete(self, path: str) -> None:
         self.objects.pop(path, None)
 
@@ -76,6 +89,7 @@ class FakeBlobs:
         outcome = next(self.outcomes, OK)
         if outcome != FAIL:
             self.objects[path] = data
+            self._written[path] = self._wall()
         if outcome != OK:
             raise Temporary(f"blob store failed at {path}")
 

@@ -20,10 +20,13 @@ from ebbtide.metrics import new_registry
 from ebbtide.runtime import Body, Process, run
 from ebbtide_operator.controller import Controller
 from ebbtide_operator.core.render import Renderer
+from ebbtide_operator.core.retention import Limit, Limits
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease
 from ebbtide_operator.metrics import OperatorMetrics
 from ebbtide_operator.settings import OperatorSettings
+
+_HOUR, _DAY = 3600.0, 86_400.0
 
 
 def body(*, settings: OperatorSettings, site: Site) -> Body:
@@ -57,14 +60,25 @@ def body(*, settings: OperatorSettings, site: Site) -> Body:
                 namespace=settings.namespace or None,
                 metrics=OperatorMetrics(process.registry, since=clock.wall()),
                 log=process.log,
+                limits=_limits(settings),
                 spans=process.spans,
             )
-            await _serve(process, lease, controller)
+            await _serve(process, lease, controller, settings.retention_seconds)
 
     return work
 
 
-async def _serve(process: Process, lease: Lease, controller: Controller) -> None:
+def _limits(settings: OperatorSettings) -> Limits:
+    return Limits(
+        logs=Limit(settings.log_days * _DAY, settings.log_job_mib << 20),
+        samples=Limit(settings.sample_days * _DAY, settings.sample_job_mib << 20),
+        grace=settings.retention_grace_hours * _HOUR,
+    )
+
+
+async def _serve(
+    process: Process, lease: Lease, controller: Controller, sweep_seconds: float
+) -> None:
     cache = controller.cache
     process.health.require_ready("list", lambda: cache.trouble if cache.heard else "listing")
     process.health.require_alive("passes", controller.stuck)
@@ -82,6 +96,7 @@ async def _serve(process: Process, lease: Lease, controller: Controller) -> None
             process.spawn(controller.work(), name="jobs"),
             process.spawn(controller.resync(), name="resync"),
             process.spawn(controller.show(), name="metrics"),
+            process.spawn(controller.retention.run(sweep_seconds), name="retention"),
         ]
         await drained
     waiting.cancel()

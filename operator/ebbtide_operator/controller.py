@@ -27,10 +27,13 @@ from ebbtide_operator.core.look import Observed
 from ebbtide_operator.core.plan import Deletion, Note, Patch, Plan
 from ebbtide_operator.core.pods import owner
 from ebbtide_operator.core.reconcile import reconcile
+from ebbtide_operator.core.retention import NO_LIMITS, Limits
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease, Lost
 from ebbtide_operator.metrics import OperatorMetrics
+from ebbtide_operator.retention import Retention
 from ebbtide_operator.starts import Starts
+from ebbtide_operator.tails import Tails
 from ebbtide_operator.worklist import JobKey, JobQueue
 
 WORKERS = 8
@@ -59,6 +62,7 @@ class Controller:
         namespace: str | None,
         metrics: OperatorMetrics,
         log: Log,
+        limits: Limits = NO_LIMITS,
         spans: Spans = NO_SPANS,
     ) -> None:
         self._metrics, self._starts = metrics, Starts(spans, since=clock.wall())
@@ -76,6 +80,17 @@ class Controller:
             runtimes=site.kubernetes is not None,
         )
         self._written: dict[JobKey, dict[str, Usage]] = {}
+        self._tails = Tails(cluster=cluster, blobs=blobs, lease=lease, log=log)
+        self.retention = Retention(
+            blobs=blobs,
+            cache=self.cache,
+            clock=clock,
+            lease=lease,
+            limits=limits,
+            namespace=namespace,
+            tell=self._tell,
+            log=log,
+        )
 
     async def work(self) -> None:
         """Take jobs from the queue for ever, some at a time; raises what the first pass raises."""
@@ -158,7 +173,9 @@ class Controller:
     # --- writes, in an order that may be broken off anywhere ----------------------------------------
 
     async def _perform(self, job: JobKey, seen: Observed, plan: Plan) -> None:
+        await self.retention.note(seen.job)
         await self._write_usages(job, plan.usage)
+        await self._tails.save(job, seen.pods)
         if plan.status is not None and seen.job is not None:
             await self._write_status(seen.job, plan.status)
         if plan.pool_status is not None and seen.pool is not None:

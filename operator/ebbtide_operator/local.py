@@ -20,13 +20,14 @@ from pydantic import Field
 from ebbtide import logs
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.cluster_sqlite import open_cluster
-from ebbtide.adapters.cluster_sqlite.pod_logs import rotate
+from ebbtide.adapters.cluster_sqlite.pod_logs import remove_stale, rotate
 from ebbtide.errors import Conflict, Refused, Temporary
 from ebbtide.exits import EXIT_REFUSED
 from ebbtide.metrics import new_registry
 from ebbtide.ports import Resource
 from ebbtide.runtime import Process, run
 from ebbtide.settings import ProcessSettings
+from ebbtide_operator.core.old_logs import needed
 from ebbtide_operator.keeper import Host, Keeper, Places
 from ebbtide_operator.nursery import Nursery
 from ebbtide_operator.podspec import view
@@ -49,8 +50,10 @@ WARM_MODULES = (
     "services.learner.app.shell",
 )
 ROTATE_SECONDS = 30.0
+REMOVE_SECONDS = 3600.0
 ALIVE_SECONDS = 2.0
 AGAIN_SECONDS = 0.1
+_DAY = 86_400.0
 
 
 class RunnerSettings(ProcessSettings):
@@ -70,14 +73,17 @@ class RunnerSettings(ProcessSettings):
     """What the warmed parent imports, separated by commas."""
     log_bytes: int = Field(default=64 * 1024 * 1024, ge=4096)
     """A pod's log is rotated beyond this many bytes."""
+    log_days: float = Field(default=30.0, ge=0, le=36_500)
+    """A log file goes so many days after its last line, once its job is over; 0: never."""
 
 
 class Runner:
     """All pods of this machine, one keeper and one task each."""
 
-    def __init__(self, *, host: Host, log_bytes: int) -> None:
+    def __init__(self, *, host: Host, log_bytes: int, log_days: float) -> None:
         self._host = host
         self._log_bytes = log_bytes
+        self._log_days = log_days
         self._keepers: dict[str, Keeper] = {}
 
     async def watch(self) -> None:
@@ -107,6 +113,24 @@ class Runner:
             for path in self._host.places.logs.glob("*/*.log"):
                 await asyncio.to_thread(rotate, path, self._log_bytes)
             await asyncio.sleep(ROTATE_SECONDS)
+
+    async def remove_logs(self) -> None:
+        """Remove files of pods long gone, now and then; what was kept of them is elsewhere."""
+        while self._log_days:
+            await asyncio.sleep(REMOVE_SECONDS)
+            try:
+                await self._remove_logs()
+            except (Temporary, OSError) as error:
+                self._host.log.warning("old logs are not removed yet", why=str(error))
+
+    async def _remove_logs(self) -> None:
+        jobs, _ = await self._host.cluster.list("RLHFJob")
+        pods, _ = await self._host.cluster.list("Pod")
+        root = self._host.places.logs
+        before = self._host.clock.wall() - self._log_days * _DAY
+        gone = await asyncio.to_thread(remove_stale, root, before, needed(jobs, pods))
+        if gone.files:
+            self._host.log.info("old logs removed", files=gone.files, bytes=gone.bytes)
 
     def _see_gone(self, uid: str) -> None:
         if keeper := self._keepers.get(uid):
@@ -182,11 +206,12 @@ async def serve(settings: RunnerSettings, process: Process, places: Places, sign
             places=places,
             seen_at=sign.earlier,
         )
-        runner = Runner(host=host, log_bytes=settings.log_bytes)
+        runner = Runner(host=host, log_bytes=settings.log_bytes, log_days=settings.log_days)
         tasks = [
             process.spawn(nursery.run(), name="nursery"),
             process.spawn(runner.watch(), name="pods"),
             process.spawn(runner.rotate_logs(), name="logs"),
+            process.spawn(runner.remove_logs(), name="old logs"),
             process.spawn(sign.keep(), name="alive"),
         ]
         process.health.ready = True

@@ -142,6 +142,7 @@ class Stack:
             "EBBTIDE_SECRETS_DIR": str(state / "secrets"),
             "EBBTIDE_RUN_DIR": str(state / "run"),
             "EBBTIDE_FOLDER": str(Path.cwd()),
+            **_handed_on("EBBTIDE_LOG_DAYS"),
         }
         blobs = common | {"EBBTIDE_BLOBS_URL": _blobs_url(state)}
         site = msgspec.json.encode(_site(state, self._servers)).decode()
@@ -158,7 +159,7 @@ class Stack:
             self._child(
                 "operator",
                 OPERATOR,
-                blobs | {"EBBTIDE_SITE": site, "EBBTIDE_LEASE_SECONDS": "6"},
+                blobs | {"EBBTIDE_SITE": site, "EBBTIDE_LEASE_SECONDS": "6"} | _retention(),
             ),
             self._child("gateway", GATEWAY, gateway),
         ]
@@ -171,6 +172,12 @@ class Stack:
 def _handed_on(name: str) -> dict[str, str]:
     """A variable of our own environment that children are to have too, where it is set."""
     return {name: value} if (value := os.environ.get(name)) else {}
+
+
+def _retention() -> dict[str, str]:
+    """What the operator lets go of; the log files are the runner's."""
+    names = ("LOG_DAYS", "LOG_JOB_MIB", "SAMPLE_DAYS", "SAMPLE_JOB_MIB", "RETENTION_GRACE_HOURS")
+    return {k: v for name in names for k, v in _handed_on(f"EBBTIDE_{name}").items()}
 
 
 def _seen() -> dict[str, str]:
@@ -194,6 +201,7 @@ def _site(state: Path, servers: EmbeddedServers) -> Site:
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
             **_seen(),
+            **_handed_on("EBBTIDE_LOG_MIB"),
         },
         role_env={role: {"EBBTIDE_NATS_USER": role} | _given(role, os.environ) for role in ROLES},
         secret_env={

@@ -7,6 +7,7 @@ import sys
 
 from ebbtide import logs
 from ebbtide.errors import Refused
+from ebbtide.kept_logs import Backlog
 from ebbtide.metrics import new_registry
 from ebbtide.runtime import EXIT_REFUSED, run
 from services.decode.settings import DecodeSettings
@@ -20,7 +21,10 @@ def main() -> int:
     except Refused as error:
         log.error("settings refused", why=error.detail)  # noqa: TRY400 - it names the fix
         return EXIT_REFUSED
-    log = logs.setup(settings.log_level, role="decode", job=settings.job, pod=settings.pod)
+    kept = Backlog(role="decode", secrets=settings.secrets(os.environ))
+    log = logs.setup(
+        settings.log_level, kept=kept, role="decode", job=settings.job, pod=settings.pod
+    )
     from services.decode.app.body import body  # noqa: PLC0415 - settings are checked first
 
     return run(
@@ -28,6 +32,7 @@ def main() -> int:
         settings=settings,
         registry=new_registry(counts=settings.metrics),
         log=log,
+        kept=kept,
     )
 
 

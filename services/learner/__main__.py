@@ -7,6 +7,7 @@ import sys
 
 from ebbtide import logs
 from ebbtide.errors import Refused
+from ebbtide.kept_logs import Backlog
 from ebbtide.metrics import new_registry
 from ebbtide.runtime import EXIT_REFUSED, run
 from services.learner.settings import LearnerSettings
@@ -20,8 +21,10 @@ def main() -> int:
     except Refused as error:
         log.error("settings refused", why=error.detail)  # noqa: TRY400 - it names the fix
         return EXIT_REFUSED
+    kept = Backlog(role="learner", secrets=settings.secrets(os.environ))
     log = logs.setup(
         settings.log_level,
+        kept=kept,
         role="learner",
         job=settings.job,
         attempt=settings.attempt,
@@ -35,6 +38,7 @@ def main() -> int:
         settings=settings,
         registry=new_registry(counts=settings.metrics),
         log=log,
+        kept=kept,
     )
     sys.stdout.flush()
     sys.stderr.flush()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, SecretStr
 
 from ebbtide.settings import RoleSettings
+
+_KEY = re.compile(r'"key"\s*:\s*"([^"]+)"')
 
 
 class RewardSettings(RoleSettings):
@@ -28,3 +32,8 @@ class RewardSettings(RoleSettings):
     """Connections to servers that score, all together."""
     breaker_rest_seconds: float = Field(default=5.0, gt=0)
     """First pause after too many errors in a row; doubles up to 16 times with failed trials."""
+
+    def secrets(self, environ: Mapping[str, str]) -> list[str]:
+        """The keys, each by itself."""
+        found = _KEY.findall(self.keys.get_secret_value())
+        return super().secrets(environ) + found

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from ebbtide.ports import Clock
 
@@ -77,6 +78,31 @@ def rotate(path: Path, limit: int) -> bool:
             copied += len(fresh)
         os.truncate(path, 0)
     return True
+
+
+class Removed(NamedTuple):
+    """What went."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+def remove_stale(root: Path, before: float, needed: Callable[[str, str], bool]) -> Removed:
+    """Remove logs with no line since Unix time `before`, but not those that are `needed`.
+
+    `needed` is asked with the namespace and the pod's name.
+    """
+    gone = Removed()
+    for path in root.glob("*/*.log"):
+        parts = [part for part in (path, older_file(path)) if part.exists()]
+        stats = [part.stat() for part in parts]
+        if any(one.st_mtime >= before for one in stats) or needed(path.parent.name, path.stem):
+            continue
+        for part in parts:
+            part.unlink(missing_ok=True)
+        size = sum(one.st_size for one in stats)
+        gone = Removed(gone.files + len(parts), gone.bytes + size)
+    return gone
 
 
 def _read_from(path: Path, at: int) -> bytes:

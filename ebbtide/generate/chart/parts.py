@@ -56,6 +56,29 @@ class Operator(Placement):
     extra_env: Variables = Field(default_factory=dict, description="More variables.")
 
 
+class Retention(Model):
+    """What is kept of ended jobs; ledgers, reports, policies and checkpoints always are."""
+
+    pod_log_mib: int = Field(
+        16, ge=0, le=1024, description="Of one pod's log, its beginning and the newest; 0: nothing."
+    )
+    log_days: float = Field(
+        30.0, ge=0, le=36_500, description="Logs go so long after the job's end; 0: never."
+    )
+    log_job_mib: int = Field(
+        4096, ge=0, le=1 << 30, description="Beyond it the oldest logs of a job go; 0: no bound."
+    )
+    sample_days: float = Field(
+        0.0, ge=0, le=36_500, description="Samples go so long after the job's end; 0: never."
+    )
+    sample_job_mib: int = Field(
+        0, ge=0, le=1 << 30, description="Beyond it the oldest samples of a job go; 0: no bound."
+    )
+    grace_hours: float = Field(
+        24.0, ge=1, le=87_600, description="Nothing goes so soon after the job's end."
+    )
+
+
 class Auth(Model):
     """Who is let in."""
 

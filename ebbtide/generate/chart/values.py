@@ -26,6 +26,7 @@ from ebbtide.generate.chart.parts import (
     Nats,
     ObjectStore,
     Operator,
+    Retention,
     Valkey,
 )
 from ebbtide.spec.base import Model
@@ -191,6 +192,9 @@ class Values(Model):
     )
     object_store: ObjectStore = Field(
         default_factory=lambda: ObjectStore(), description="What lasts; url is required."
+    )
+    retention: Retention = Field(
+        default_factory=lambda: Retention(), description="What of that goes after a job's end."
     )
     network_policy: NetworkPolicy = Field(
         default_factory=lambda: NetworkPolicy(), description="Who may talk to whom."

@@ -96,5 +96,6 @@ EVENTS: dict[str, str] = {
     "Resumed": "A suspended job goes on.",
     "Interrupted": "A pod is about to lose its node: it hands over, and another takes its place.",
     "Expired": "The job ended ttlSecondsAfterFinished ago: its object is deleted.",
+    "Reclaimed": "Logs or samples of the ended job were removed, as retention says; the message counts them.",
 }
 """Reasons of events beside the conditions' own."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -17,10 +18,11 @@ from ebbtide.ports import Resource
 from ebbtide.usage import Usage
 from services.gateway.app.documents import add, also_stream, answers
 from services.gateway.app.events import Accept, LastEventId
+from services.gateway.app.kept import Lines
 from services.gateway.app.parts import JobName, Parts
 from services.gateway.app.sse import EventStream, Streams, wants_stream
 from services.gateway.core import listing
-from services.gateway.core.lines import PodRole, Read, line, pods_of
+from services.gateway.core.lines import Line, PodRole, Read, in_order, pods_of, stamped, view
 from services.gateway.core.problems import Problem
 from services.gateway.core.sse import Frame
 from services.gateway.core.state import state_of
@@ -28,9 +30,19 @@ from services.gateway.core.state import state_of
 MAX_PODS = 64
 _RELIST_SECONDS = 2.0
 _QUEUE = 256
+_AT_ONCE = 8
+"""Logs that are read side by side."""
 
 Role = Annotated[str | None, Query(max_length=63, description="Only pods of this role.")]
 Pod = Annotated[str | None, Query(max_length=253, description="Only this pod.")]
+
+
+class Said(NamedTuple):
+    """What was read of a pod's log; it has `number` lines in all."""
+
+    source: PodRole
+    lines: Sequence[Line]
+    number: int
 
 
 class LogRoutes:
@@ -39,6 +51,8 @@ class LogRoutes:
     def __init__(self, *, parts: Parts, streams: Streams) -> None:
         self._parts = parts
         self._streams = streams
+        namespace = parts.settings.namespace
+        self._lines = Lines(cluster=parts.cluster, blobs=parts.blobs, namespace=namespace)
 
     def install(self, router: APIRouter) -> None:
         """Add the routes of this class."""
@@ -55,13 +69,16 @@ class LogRoutes:
         tail: Annotated[int, Query(ge=0, le=10_000, description="Last lines per pod.")] = 200,
         last_event_id: LastEventId = None,
     ) -> Response:
-        """The last lines of each pod (JSON), or all as they come (Accept: text/event-stream)."""
+        """The last lines of each pod in order of time, or all as they come (text/event-stream).
+
+        Of very many pods the 64 that lived last are shown.
+        """
         job = await self._parts.job(name)
         pods = await self._pods(job, role, pod)
         if pod is not None and not pods:
             raise Problem("not-found", f"The job {name} has and had no pod {pod}.")
         if not wants_stream(accept):
-            return await self._list(pods[:MAX_PODS], tail)
+            return await self._list(job.metadata.uid, pods, tail)
         read = listing.decode(last_event_id, Read) if last_event_id else None
         settings = self._parts.settings
         return EventStream(
@@ -72,12 +89,31 @@ class LogRoutes:
             send_seconds=settings.send_seconds,
         )
 
-    async def _list(self, pods: list[PodRole], tail: int) -> Response:
-        items: list[dict[str, Any]] = []
-        for source in pods:
-            lines = [raw async for raw in self.lines(source, tail=tail, follow=False)]
-            items += [line(source, number, raw) for number, raw in enumerate(lines, start=1)]
-        return JSONResponse({"items": items, "pods": [source.pod for source in pods]})
+    async def _list(self, uid: str, pods: list[PodRole], tail: int) -> Response:
+        logs = await self.backlog(uid, pods[:MAX_PODS], {}, tail)
+        items = [view(said) for said in in_order(log.lines for log in logs)]
+        return JSONResponse({"items": items, "pods": sorted(source.pod for source in pods)})
+
+    async def backlog(
+        self, uid: str, pods: Sequence[PodRole], read: Mapping[str, int], tail: int
+    ) -> list[Said]:
+        """What each pod has said: the last lines, or of those in `read` what comes behind."""
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(source: PodRole) -> Said:
+            async with at_once:
+                return await self._said(uid, source, read.get(source.pod), tail)
+
+        return list(await asyncio.gather(*map(one, pods)))
+
+    async def _said(self, uid: str, source: PodRole, read: int | None, tail: int) -> Said:
+        last: deque[tuple[int, bytes]] = deque(maxlen=tail if read is None else None)
+        number = 0
+        async for raw in self.lines(uid, source, follow=False):
+            number += 1
+            if number > (read or 0):
+                last.append((number, raw))
+        return Said(source, stamped(source, last), number)
 
     async def _pods(self, job: Resource, role: str | None, pod: str | None) -> list[PodRole]:
         of_job = {labels.JOB: job.metadata.name}
@@ -89,16 +125,9 @@ class LogRoutes:
         found = await self._parts.blobs.list(paths.usages(uid))
         return [usage.decode(await self._parts.blobs.get(path)) for path in found]
 
-    async def lines(
-        self, source: PodRole, *, tail: int | None, follow: bool
-    ) -> AsyncIterator[bytes]:
-        """Lines of one pod; a pod that has written nothing yet has none."""
-        namespace = self._parts.settings.namespace
-        try:
-            async for raw in self._parts.cluster.logs(namespace, source.pod, tail, follow):
-                yield raw
-        except NotFound:
-            return
+    def lines(self, uid: str, source: PodRole, *, follow: bool) -> AsyncIterator[bytes]:
+        """All lines of one pod, kept ones where the cluster has none."""
+        return self._lines.follow(uid, source, follow=follow)
 
     async def pods_now(
         self, name: str, uid: str, role: str | None, pod: str | None
@@ -120,7 +149,7 @@ class LogRoutes:
 class Following:
     """One client's stream over all pods of a job, those that start later too.
 
-    Lines are numbered from the start of what is kept; after a log was rotated, a resumed reader
+    What was said before comes in one order of time, what is said meanwhile as it comes. Lines are numbered from the start of what is kept; after a log was rotated, a resumed reader
     may see lines again or miss some.
     """
 
@@ -141,23 +170,24 @@ class Following:
         self._tail = tail
         self._read = read or Read()
         self._resumed = read is not None
-        self._queue: asyncio.Queue[tuple[PodRole, int, bytes] | None] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[Line | None] = asyncio.Queue(_QUEUE)
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Frames until the job has ended and every log is read."""
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._watch(group))
             try:
-                while (item := await self._queue.get()) is not None:
-                    yield self._frame(*item)
+                while (said := await self._queue.get()) is not None:
+                    yield self._frame(said)
                 yield Frame(event="end", data=b"{}", id=listing.encode(self._read))
             finally:
                 watching.cancel()
 
-    def _frame(self, source: PodRole, number: int, raw: bytes) -> Frame:
-        self._read = Read({**self._read.lines, source.pod: number})
-        data = msgspec.json.encode(line(source, number, raw))
-        return Frame(event="line", data=data, id=listing.encode(self._read))
+    def _frame(self, said: Line) -> Frame:
+        self._read = Read({**self._read.lines, said.source.pod: said.number})
+        return Frame(
+            event="line", data=msgspec.json.encode(view(said)), id=listing.encode(self._read)
+        )
 
     async def _watch(self, group: asyncio.TaskGroup) -> None:
         tasks: dict[PodRole, asyncio.Task[int]] = {}
@@ -166,9 +196,9 @@ class Following:
                 pods, over = await self._routes.pods_now(
                     self._job.name, self._job.uid, self._role, self._pod
                 )
-                for source in pods:
-                    if _unread(tasks.get(source)):
-                        tasks[source] = group.create_task(self._pump(source))
+                fresh = [source for source in pods if _unread(tasks.get(source))]
+                for source, number in (await self._catch_up(fresh)).items():
+                    tasks[source] = group.create_task(self._pump(source, number))
                 if over:
                     break
                 await self._routes.rest()
@@ -179,15 +209,24 @@ class Following:
             for task in tasks.values():
                 task.cancel()
 
-    async def _pump(self, source: PodRole) -> int:
-        """Put the pod's lines on the queue (when it is full, wait); returns how many there were."""
-        lines = [raw async for raw in self._routes.lines(source, tail=None, follow=False)]
-        skip = self._read.lines.get(source.pod, 0) if self._resumed else len(lines) - self._tail
-        number = 0
-        async for raw in self._routes.lines(source, tail=None, follow=True):
+    async def _catch_up(self, pods: Sequence[PodRole]) -> Mapping[PodRole, int]:
+        """Put what they have said on the queue, as one; returns the last number of each."""
+        before = {source.pod: 0 for source in pods} if self._resumed else {}
+        read = before | dict(self._read.lines)
+        logs = await self._routes.backlog(self._job.uid, pods, read, self._tail)
+        for said in in_order(log.lines for log in logs):
+            await self._queue.put(said)
+        return {log.source: log.number for log in logs}
+
+    async def _pump(self, source: PodRole, told: int) -> int:
+        """Put lines behind number `told` on the queue; returns how many the pod has."""
+        number, at = 0, ""
+        async for raw in self._routes.lines(self._job.uid, source, follow=True):
             number += 1
-            if number > skip:
-                await self._queue.put((source, number, raw))
+            if number > told:
+                (said,) = stamped(source, [(number, raw)])
+                at = said.at or at
+                await self._queue.put(msgspec.structs.replace(said, at=at))
         return number
 
 

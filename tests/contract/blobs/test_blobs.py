@@ -52,6 +52,15 @@ async def test_a_part_that_is_not_there_is_corrupt(blobs: Blobs) -> None:
         await blobs.fetch(Ref("parts@x", first.digest, 3))
 
 
+async def test_what_is_described_is_what_is_listed_with_its_size(blobs: Blobs) -> None:
+    await blobs.put("jobs/u/a", b"one")
+    await blobs.put("jobs/u/b/c", b"three")
+    await blobs.put("jobs/w/a", b"")
+    found = await blobs.described("jobs/u")
+    assert [(one.path, one.size) for one in found] == [("jobs/u/a", 3), ("jobs/u/b/c", 5)]
+    assert await blobs.list("jobs/u/") == [one.path for one in found]
+
+
 async def test_put_overwrites(blobs: Blobs) -> None:
     await blobs.put("a", b"one")
     await blobs.put("a", b"two")

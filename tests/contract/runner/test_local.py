@@ -66,7 +66,7 @@ class Machine:
 
     def start(self, seen_at: float | None = None) -> None:
         host = dataclasses.replace(self._host, seen_at=seen_at)
-        runner = Runner(host=host, log_bytes=1 << 20)
+        runner = Runner(host=host, log_bytes=1 << 20, log_days=30.0)
         work = (runner.watch(), self._host.nursery.run())
         self._tasks = [asyncio.create_task(w) for w in work]
 

@@ -88,6 +88,35 @@ def test_parameters_are_counted_in_the_files_themselves(tmp_path: Path) -> None:
     assert read_shape(tmp_path / "elsewhere") is None
 
 
+@pytest.mark.parametrize(
+    "algorithm", ["dapo", "gspo", "cispo", "rloo", "reinforce-plus-plus", "ppo"]
+)
+def test_whoever_learns_from_its_own_samples_has_actors_in_the_estimate(algorithm: str) -> None:
+    spec = a_spec(algorithm={"type": algorithm}, decode={"replicas": 3})
+    found = estimate(spec, shape_of(CONFIG, 1_000_000))
+    assert found["members"]["decode"] == 3
+    assert [role["role"] for role in found["memory"]] == ["learner", "decode"]
+
+
+def test_a_critic_and_a_reference_are_in_the_account_of_memory() -> None:
+    spec = a_spec(algorithm={"type": "ppo", "klCoefficient": 0.1})
+    parts = estimate(spec, shape_of(CONFIG, 1_000_000))["memory"][0]["parts"]
+    assert parts["critic"] == 4 * parts["parameters"]
+    assert parts["reference"] == parts["parameters"]
+
+
+def test_adapters_alone_have_gradients_and_moments() -> None:
+    training = {"totalSteps": 1, "lora": {"rank": 4, "targets": ["q_proj"]}}
+    spec = a_spec(training=training, learner={"ranks": 1})
+    shape = shape_of(CONFIG, 1_000_000)
+    assert shape is not None
+    parts = estimate(spec, shape)["memory"][0]["parts"]
+    adapters = shape.layers * 4 * (shape.hidden + shape.heads * shape.head_size)
+    assert parts["gradients"] == 4 * adapters
+    assert parts["optimiser"] == 2 * parts["gradients"]
+    assert parts["parameters"] == 4 * (1_000_000 + adapters)
+
+
 async def test_a_dry_run_estimates_from_jobs_that_ran_here() -> None:
     world = World()
     async with world.client() as api:

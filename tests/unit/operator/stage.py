@@ -16,6 +16,7 @@ from ebbtide.testing.clock import VirtualClock
 from ebbtide.testing.cluster import FakeCluster
 from ebbtide.testing.spans import FakeSpans
 from ebbtide_operator.controller import Controller
+from ebbtide_operator.core.retention import Limits
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease
 from ebbtide_operator.metrics import OperatorMetrics
@@ -67,14 +68,16 @@ class Platform:
         self.cluster = MortalCluster(wall=self.clock.wall)
         self.kubelet = FakeCluster(wall=self.clock.wall)
         self.kubelet.table, self.kubelet._moved = self.cluster.table, self.cluster._moved
-        self.blobs = FakeBlobs()
+        self.blobs = FakeBlobs(wall=self.clock.wall)
         self.operators = 0
         self.spans = FakeSpans()
         self.lives: dict[str, list[float]] = {}
         """What the kubelet itself knows: Unix times of each pod's start, and of its end."""
 
     @asynccontextmanager
-    async def operator(self, *, site: Site | None = None) -> AsyncIterator[Controller]:
+    async def operator(
+        self, *, site: Site | None = None, limits: Limits | None = None
+    ) -> AsyncIterator[Controller]:
         """An operator that lives as long as the context; it may die earlier."""
         self.operators += 1
         lease = Lease(
@@ -93,6 +96,7 @@ class Platform:
             namespace=None,
             metrics=OperatorMetrics(CollectorRegistry(), since=self.clock.wall()),
             log=QUIET,
+            limits=limits or Limits(),
             spans=self.spans,
         )
         task = asyncio.create_task(self._run(controller, lease))

@@ -102,17 +102,20 @@ def test_held_time_is_written_while_a_pod_lives_and_closed_when_it_ends() -> Non
     play(scene)
 
 
-def test_a_deleted_job_leaves_nothing_but_its_held_time() -> None:
+def test_a_deleted_job_leaves_nothing_but_its_held_time_and_that_it_is_over() -> None:
     async def scene(platform: Platform) -> None:
         async with platform.operator() as controller:
-            await platform.cluster.create(a_job())
+            job = await platform.cluster.create(a_job())
             await platform.until(lambda: platform.holds("Running"))
             await platform.cluster.delete(*JOB)
             await platform.until(lambda: not platform.pods() and not platform.status())
             await platform.clock.sleep(5.0)
             assert controller.cache.jobs() == []
             assert {key.kind for key in platform.cluster.table.objects} == {"Lease"}
-            ends = [usage.decode(data).ended_at for data in platform.blobs.objects.values()]
+            uid = job.metadata.uid
+            held = await platform.blobs.list(paths.usages(uid))
+            assert set(platform.blobs.objects) == {*held, paths.ended(uid)}
+            ends = [usage.decode(platform.blobs.objects[path]).ended_at for path in held]
             assert len(ends) == 6
             assert None not in ends
 
