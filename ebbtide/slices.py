@@ -33,6 +33,15 @@ def sign(reward: float | None) -> str:
     return "" if reward is None else SIGNS[(reward > 0) - (reward < 0) + 1]
 
 
+AGES = ("0", "1", "2", "3+")
+"""Versions between the policy that drew a sample and the one that the step began with."""
+
+
+def age(drawn_by: int, began_with: int) -> str:
+    """The age of a sample, by the numbers of both policies."""
+    return AGES[min(max(began_with - drawn_by, 0), len(AGES) - 1)]
+
+
 class Seen(msgspec.Struct, frozen=True):
     """One accepted sample. `reward`: None until it has a value."""
 
@@ -57,6 +66,7 @@ class Figures(Model):
     valued: int = Field(ge=0, description="Of these, with a reward.")
     reward: float | None = Field(None, description="Mean; unset: none has a value.")
     reward_std: float | None = Field(None, description="Standard deviation of the rewards.")
+    passed: int = Field(0, ge=0, description="Valued, at or above evaluation.passThreshold.")
     tokens: float = Field(ge=0, description="Mean length of the responses.")
     truncated: int = Field(ge=0, description="Responses that ended at the limit.")
     faulty: int = Field(0, ge=0, description="With a fault of their own, such as a wrong format.")
@@ -66,19 +76,20 @@ class SliceReport(Figures):
     """Training samples of a step that are alike in one respect."""
 
     by: str = Field(
-        description="task, length, prompts (a version of the prompt set), reward, sign."
+        description="task, length, prompts (a version of the prompt set), reward, sign, age."
     )
     value: str = Field(description="Which; 'other' stands for the rarest tasks.")
 
 
-def figures_of(seen: Sequence[Seen]) -> Figures:
-    """Counts and means of some samples, at least one."""
+def figures_of(seen: Sequence[Seen], *, threshold: float) -> Figures:
+    """Counts and means of some samples, at least one; they pass at the reward `threshold`."""
     rewards = [one.reward for one in seen if one.reward is not None]
     return Figures(
         samples=len(seen),
         valued=len(rewards),
         reward=fmean(rewards) if rewards else None,
         reward_std=pstdev(rewards) if rewards else None,
+        passed=sum(reward >= threshold for reward in rewards),
         tokens=fmean(one.tokens for one in seen),
         truncated=sum(one.finish == "length" for one in seen),
         faulty=sum(bool(one.fault) for one in seen),

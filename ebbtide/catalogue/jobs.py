@@ -24,9 +24,11 @@ def _per_job(*metrics: Metric) -> tuple[Metric, ...]:
 
 
 def _slices(*figures: tuple[str, str, str]) -> tuple[Metric, ...]:
-    by = Label("by", "task, length, prompts, reward, sign", 5)
+    by = Label("by", "task, length, prompts, reward, sign, age", 6)
     value = Label(
-        "value", "16 tasks and other, 6 lengths, 1 prompt set, 4 reward versions, 3 signs", 7
+        "value",
+        "16 tasks and other, 6 lengths, 1 prompt set, 4 reward versions, 3 signs, 4 ages",
+        7,
     )
     return tuple(
         gauge(f"ebbtide_slice_{name}", unit, f"{about}, last step, training samples.", by, value)
@@ -309,6 +311,7 @@ _LEARNING = (
     counter("ebbtide_train_skipped_updates_total", "updates", "Updates that were not finite."),
     *_slices(
         ("reward", "1", "Mean reward"),
+        ("pass_ratio", "1", "Share of valued samples at or above the pass threshold"),
         ("samples", "samples", "Accepted samples"),
         ("response_tokens", "tokens", "Mean length of responses"),
         ("truncated_ratio", "1", "Share of responses that the limit cut"),

@@ -11,7 +11,7 @@ from ebbtide.cli.show import console, print_json, table
 from ebbtide.client import Client
 from ebbtide.errors import Refused
 
-KEYS = ("step", "purpose", "task", "length", "prompts", "policy", "reward", "sign")
+KEYS = ("step", "purpose", "task", "length", "prompts", "policy", "reward", "sign", "age")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def _show_slices(name: str, wanted: Wanted) -> None:
 
 
 def _columns(found: SliceList) -> tuple[str, ...]:
-    figures = (">SAMPLES", ">REWARD", ">+-", ">TOKENS", ">CUT", ">FAULTY")
+    figures = (">SAMPLES", ">REWARD", ">+-", ">PASSED", ">TOKENS", ">CUT", ">FAULTY")
     return (*map(str.upper, found.by), *figures)
 
 
@@ -79,6 +79,7 @@ def _row(one: Slice, by: list[str]) -> tuple[str, ...]:
         str(one.samples),
         "unknown" if one.reward is None else f"{one.reward:.3f}",
         "" if one.reward_std is None else f"{one.reward_std:.3f}",
+        f"{one.passed / one.valued:.0%}" if one.valued else "unknown",
         f"{one.tokens:.1f}",
         str(one.truncated),
         str(one.faulty),

@@ -14,12 +14,14 @@ _MEAN = ("Reward", "reward", "short", "Mean")
 _COUNT = ("Samples", "samples", "short", "Accepted samples")
 _TOKENS = ("Tokens", "response_tokens", "short", "Mean length")
 _CUT = ("Truncated", "truncated_ratio", "percentunit", "Share that the limit cut")
+_PASSED = ("Pass rate", "pass_ratio", "percentunit", "Share that passes")
 _FAULTY = ("Faulty", "faulty_ratio", "percentunit", "Share with a fault of their own")
 _SLICED = {
-    "task": (_MEAN, _COUNT, _TOKENS, _CUT, _FAULTY),
-    "length": (_MEAN, _COUNT),
-    "reward": (_MEAN,),
-    "prompts": (_MEAN,),
+    "task": (_MEAN, _PASSED, _COUNT, _TOKENS, _CUT, _FAULTY),
+    "length": (_MEAN, _PASSED, _COUNT),
+    "reward": (_MEAN, _PASSED),
+    "prompts": (_MEAN, _PASSED),
+    "age": (_MEAN, _COUNT),
     "sign": (_TOKENS,),
 }
 
@@ -179,6 +181,7 @@ LEARNING = Board(
                 ("length", "length"),
                 ("reward", "reward version"),
                 ("prompts", "prompt set"),
+                ("age", "age of the policy"),
                 ("sign", "sign of the reward"),
             )
             for what, name, unit, about in _SLICED[by]

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from ebbtide.api import SliceList
 from ebbtide.errors import NotFound, Refused
+from ebbtide.spec import EvaluationSpec
 from services.gateway.app.documents import add, answers
 from services.gateway.app.histories import Histories
 from services.gateway.app.parts import JobName, Parts
@@ -17,7 +18,7 @@ from services.gateway.core.slices import KEYS, sliced
 MOST_STEPS = 200
 """In one answer: their records are read anew for each."""
 
-Key = Literal["step", "purpose", "task", "length", "prompts", "policy", "reward", "sign"]
+Key = Literal["step", "purpose", "task", "length", "prompts", "policy", "reward", "sign", "age"]
 First = Annotated[
     int | None, Query(alias="firstStep", ge=0, le=2**31, description="Default: lastStep.")
 ]
@@ -61,5 +62,6 @@ class SliceRoutes:
             raise NotFound("no step with samples lies in the window", field="firstStep")
         views = [await self._histories.step(uid, step) for step in steps]
         keys = list(dict.fromkeys(by or ("task",)))
-        items = sliced(views, keys, purpose)
+        wanted = EvaluationSpec.model_validate(job.spec.get("evaluation") or {})
+        items = sliced(views, keys, purpose, threshold=wanted.pass_threshold)
         return JSONResponse({"firstStep": first, "lastStep": last, "by": keys, "items": items})

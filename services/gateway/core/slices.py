@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ebbtide.slices import DIGITS, Seen, bucket, figures_of, seen_of, sign
+from ebbtide.slices import DIGITS, Seen, age, bucket, figures_of, seen_of, sign
 from ebbtide.wire import Accepted, SampleKey, Scored
 from services.gateway.core.history import StepView
 
-KEYS = ("step", "purpose", "task", "length", "prompts", "policy", "reward", "sign")
+KEYS = ("step", "purpose", "task", "length", "prompts", "policy", "reward", "sign", "age")
 
 
 def sliced(
-    views: Iterable[StepView], by: Sequence[str], purpose: str | None
+    views: Iterable[StepView], by: Sequence[str], purpose: str | None, *, threshold: float
 ) -> list[dict[str, Any]]:
     """Figures (ebbtide.api.Slice) by some of KEYS, in order of the keys' values."""
     groups: defaultdict[tuple[str, ...], list[Seen]] = defaultdict(list)
@@ -22,7 +22,8 @@ def sliced(
         groups[tuple(places[key] for key in by)].append(seen)
     ordered = sorted(groups.items(), key=lambda item: [_rank(value) for value in item[0]])
     return [
-        {"key": dict(zip(by, values, strict=True))} | figures_of(seen).model_dump(by_alias=True)
+        {"key": dict(zip(by, values, strict=True))}
+        | figures_of(seen, threshold=threshold).model_dump(by_alias=True)
         for values, seen in ordered
     ]
 
@@ -55,4 +56,5 @@ def _places(
         "policy": f"v{accepted.policy.n} {accepted.policy.digest[:DIGITS]}",
         "reward": scored.scorer_digest[:DIGITS] if scored else "",
         "sign": sign(seen_of(accepted, scored).reward),
+        "age": age(accepted.policy.n, view.plan.policy.n) if view.plan else "",
     }

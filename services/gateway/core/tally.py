@@ -237,7 +237,9 @@ def _sliced(report: StepReport) -> Iterator[Point]:
             "truncated_ratio": one.truncated / one.samples,
             "faulty_ratio": one.faulty / one.samples,
         }
-        known = values if one.reward is None else values | {"reward": one.reward}
+        known = values
+        if one.reward is not None:
+            known = values | {"reward": one.reward, "pass_ratio": one.passed / one.valued}
         for name, value in known.items():
             yield Point(f"ebbtide_slice_{name}", value, (one.by, one.value))
 

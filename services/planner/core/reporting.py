@@ -122,7 +122,7 @@ def report(ending: Ending) -> StepReport:
         objective=_objective(cost, seconds, ending.economy),
         decision=ending.decision,
         migration=ending.migration,
-        slices=slices(step),
+        slices=slices(step, threshold=ending.threshold),
     )
 
 

@@ -1,4 +1,4 @@
-"""A step's training samples by task, length, version of the prompts and of the reward, and sign of it (pure)."""
+"""A step's training samples by task, length, versions, sign of the reward and age (pure)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ebbtide.slices import (
     DIGITS,
     Seen,
     SliceReport,
+    age,
     bucket,
     figures_of,
     rarest_as_other,
@@ -18,11 +19,11 @@ from ebbtide.slices import (
 from ebbtide.wire import Accepted
 from services.planner.core.samples import OpenStep
 
-MOST = {"task": 16, "length": 6, "prompts": 1, "reward": 4, "sign": 3}
+MOST = {"task": 16, "length": 6, "prompts": 1, "reward": 4, "sign": 3, "age": 4}
 """Values of each kind that are named; with these a job's figures stay few."""
 
 
-def slices(step: OpenStep) -> tuple[SliceReport, ...]:
+def slices(step: OpenStep, *, threshold: float) -> tuple[SliceReport, ...]:
     """Figures by each kind of slice, in order; samples that are not accepted are in none."""
     found: list[SliceReport] = []
     prompts = dict(step.plan.digests).get("dataset", "")[:DIGITS]
@@ -37,7 +38,7 @@ def slices(step: OpenStep) -> tuple[SliceReport, ...]:
         for places, seen in rows:
             groups[names[places[by]]].append(seen)
         found += [
-            SliceReport(by=by, value=value, **figures_of(seen).model_dump())
+            SliceReport(by=by, value=value, **figures_of(seen, threshold=threshold).model_dump())
             for value, seen in sorted(groups.items())
             if value
         ]
@@ -54,4 +55,5 @@ def _places(step: OpenStep, sample: int, accepted: Accepted, prompts: str) -> Ma
         "prompts": prompts,
         "reward": scored.scorer_digest[:DIGITS] if scored else "",
         "sign": sign(reward),
+        "age": age(accepted.policy.n, step.plan.policy.n),
     }

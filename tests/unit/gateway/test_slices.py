@@ -69,6 +69,7 @@ async def test_steps_are_joined_and_told_apart_by_what_is_asked() -> None:
     told = [(*one["key"].values(), one["samples"], one["reward"]) for one in found]
     assert told == [("sums", "v1", 1, 1.0), ("sums", "v2", 1, 0.5), ("words", "v1", 1, 0.0)]
     assert [one["faulty"] for one in found] == [0, 0, 1]
+    assert [one["passed"] for one in found] == [1, 0, 0]
 
 
 async def test_lengths_are_told_apart_by_the_sign_of_the_reward() -> None:
@@ -109,8 +110,9 @@ def test_a_bucket_ends_at_its_bound(tokens: int, place: int) -> None:
 
 
 def test_a_sample_without_a_value_counts_and_takes_no_part_in_the_mean() -> None:
-    found = figures_of([Seen(4, "stop", None), Seen(8, "length", 0.5)])
+    found = figures_of([Seen(4, "stop", None), Seen(8, "length", 0.5)], threshold=0.5)
     assert (found.samples, found.valued, found.reward, found.tokens) == (2, 1, 0.5, 6.0)
+    assert found.passed == 1
 
 
 def test_the_rarest_values_are_named_together() -> None:
