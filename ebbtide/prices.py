@@ -12,19 +12,22 @@ _CURRENCY, _POOL = "USD", "default"
 
 
 def unlisted(spec: Mapping[str, Any], prices: Prices, currency: str) -> list[dict[str, Any]]:
-    """Entries of `spec.prices` for pools that the job uses and gives no price; any `spec` is borne.
+    """Entries of `spec.prices` for pools that the job uses and gives no price.
 
-    A job that counts in another currency is left as it is: a price is never converted.
+    Nothing for a job that counts in another currency, since a price is never converted, and for a
+    list that is none: what is malformed is refused by its own check.
     """
-    if spec.get("currency", _CURRENCY) != currency:
+    named = _named(spec.get("prices", []))
+    if named is None or spec.get("currency", _CURRENCY) != currency:
         return []
     parts = [part for role in _ROLES if isinstance(part := spec.get(role, {}), Mapping)]
     used = {str(part.get("pool", _POOL)) for part in parts}
-    given = {one.get("pool") for one in _entries(spec)}
-    return [{"pool": pool, **prices[pool]} for pool in sorted(used - given) if pool in prices]
+    return [{"pool": pool, **prices[pool]} for pool in sorted(used - named) if pool in prices]
 
 
-def _entries(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = spec.get("prices", ())
-    listed = found if isinstance(found, list | tuple) else ()
-    return [one for one in listed if isinstance(one, Mapping)]
+def _named(prices: object) -> set[str] | None:
+    """Pools of a list of prices; None if it is none."""
+    if not isinstance(prices, list | tuple):
+        return None
+    pools = [one.get("pool") if isinstance(one, Mapping) else None for one in prices]
+    return None if None in pools else {str(pool) for pool in pools}
