@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,8 @@ from ebbtide import paths
 from ebbtide.api import Job
 from ebbtide.client import Client
 from tests.cluster.running import Course, follow, judged, submit, tiny
-from tests.worlds.chart import CHART, JOBS, SYSTEM
-from tests.worlds.cluster import RELEASE, Cluster, ready, until
+from tests.worlds.chart import CHART, SYSTEM
+from tests.worlds.cluster import RELEASE, Cluster, earlier_chart, install, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -32,7 +33,7 @@ def ended(installed: Cluster, client: Client) -> Ended:
 
 
 def test_everything_of_the_installation_is_ready(installed: Cluster) -> None:
-    pods = installed.objects("pods", SYSTEM)
+    pods = installed.objects("pods", SYSTEM, "app.kubernetes.io/component!=test")
     names = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods}
     assert names == {"operator", "gateway", "nats", "valkey"}
     assert all(ready(pod) for pod in pods)
@@ -97,14 +98,15 @@ def two_actors() -> dict[str, object]:
     return {"engine": "torch", "device": "cpu", "replicas": 2, "maxReplicas": 2}
 
 
-def test_an_upgrade_keeps_a_running_job(installed: Cluster, client: Client) -> None:
+def test_an_upgrade_from_the_chart_before_keeps_a_running_job(
+    installed: Cluster, client: Client, tmp_path: Path
+) -> None:
+    install(installed, earlier_chart(tmp_path))
     course = submit(client, "kept", tiny(decode=two_actors()))
     follow(installed, client, course, seconds=300, until=lambda job: job.state == "Running")
     before = {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")}
-    installed.helm(
-        "upgrade", RELEASE, str(CHART), "-n", SYSTEM, "--reuse-values", "--wait", "--timeout", "5m",
-        "--set", "operator.logLevel=debug,gateway.logLevel=debug",
-    )  # fmt: skip
+    install(installed, CHART, "--set", "operator.logLevel=debug,gateway.logLevel=debug")
     assert {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")} == before
     assert follow(installed, client, course, seconds=400).state == "Complete"
-    assert installed.objects("pods", JOBS, "rlhf.ebbtide.dev/job=kept") == []
+    assert judged(installed, course).faults() == {}
+    assert installed.pods("kept") == []
