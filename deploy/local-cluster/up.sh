@@ -113,6 +113,7 @@ failSwapOn: false
 healthzPort: 0
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
+makeIPTablesUtilChains: false
 oomScoreAdj: 0
 podLogsDir: $dir/pod-logs
 registerWithTaints: []
