@@ -26,8 +26,17 @@ for result in /var/lib/cni/results/ebbtide-*; do
     [ -f "$result" ] || continue
     place="$(grep -o '/run/netns/cni-[^"]*' "$result" | head -1)"
     [ -n "$place" ] && { umount "$place" 2>/dev/null; rm -f "$place"; }
-    rm -f "$result"
+    sandbox="${result##*/ebbtide-}"
+    rm -f "$result" "/var/lib/cni/results/cni-loopback-${sandbox%-eth0}-lo"
 done
+
+# What the network plugin made for pods of whose end nobody told it. Its comment says whose rule it is.
+ours='name: \"ebbtide\" id:'
+chains="$(iptables -t nat -S POSTROUTING 2>/dev/null | grep -F "$ours" | sed 's/.* -j //')"
+iptables -t nat -S POSTROUTING 2>/dev/null | grep -F "$ours" | sed 's/^-A/-D/' | while read -r rule; do
+    eval "iptables -t nat $rule"
+done
+for chain in $chains; do iptables -t nat -F "$chain" && iptables -t nat -X "$chain"; done
 grep -F " $dir/" /proc/self/mounts | cut -d' ' -f2 | sort -r | while read -r place; do umount -l "$place"; done
 find /sys/fs/cgroup/*/$group -depth -type d -exec rmdir {} \; 2>/dev/null
 for table in "ip kube-proxy" "ip6 kube-proxy"; do nft delete table $table 2>/dev/null; done

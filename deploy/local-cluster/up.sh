@@ -19,7 +19,7 @@ mkdir -p "$dir"/{pids,logs,volumes/{store,compute},cni} && chmod 755 "$dir" "$di
 network() {
     ip link show $link >/dev/null 2>&1 || ip link add $link type bridge
     ip addr replace $address/32 dev $link && ip link set $link up
-    cat /proc/sys/net/ipv4/ip_forward >"$dir/ip_forward.before"
+    [ -f "$dir/ip_forward.before" ] || cat /proc/sys/net/ipv4/ip_forward >"$dir/ip_forward.before"
     echo 1 >/proc/sys/net/ipv4/ip_forward
     cat >"$dir/cni/10-bridge.conflist" <<CNI
 {"cniVersion": "1.0.0", "name": "ebbtide", "plugins": [
@@ -113,6 +113,7 @@ failSwapOn: false
 healthzPort: 0
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
+makeIPTablesUtilChains: false
 oomScoreAdj: 0
 podLogsDir: $dir/pod-logs
 registerWithTaints: []
@@ -120,14 +121,17 @@ YAML
     run kubelet kubelet --config="$dir/kubelet.yaml" --kubeconfig="$KUBECONFIG" --root-dir="$dir/kubelet" --cert-dir="$dir/kubelet-certs" \
         --hostname-override=$node --node-ip=$address
     run kube-proxy kube-proxy --kubeconfig="$KUBECONFIG" --proxy-mode=nftables --cluster-cidr=$pods --hostname-override=$node \
-        --bind-address=$address --healthz-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --oom-score-adj=0
+        --bind-address=$address --healthz-bind-address=127.0.0.1:23810 --metrics-bind-address=127.0.0.1:23820 --oom-score-adj=0
     await 120 "the node" kubectl wait --for=condition=Ready --timeout=1s node/$node
 }
 
-# The heavy Python environment: mounted read-only, so that no owner of a file is ever changed.
+# The heavy Python environment: mounted read-only, so that no owner of a file is ever changed. What pods import is
+# compiled before, since none of them could keep what it compiles.
 environment() {
     local packages; packages="$("$root/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
     mountpoint -q "$dir/volumes/compute" && return
+    (cd "$root" && env -u PYTHONDONTWRITEBYTECODE PYTHONPATH=operator:. .venv/bin/python -c \
+        'import importlib; from ebbtide_operator.local import WARM_MODULES; [importlib.import_module(name) for name in WARM_MODULES]')
     mount --bind "$packages" "$dir/volumes/compute"
     mount -o remount,bind,ro "$dir/volumes/compute"
 }

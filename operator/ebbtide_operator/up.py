@@ -186,7 +186,8 @@ def _seen() -> dict[str, str]:
 
 
 def _blobs_url(state: Path) -> str:
-    return (state / "blobs").as_uri()
+    """EBBTIDE_BLOBS_URL where that is set, with its keys in the store's own variables; else a folder."""
+    return os.environ.get("EBBTIDE_BLOBS_URL") or (state / "blobs").as_uri()
 
 
 def _site(state: Path, servers: EmbeddedServers) -> Site:

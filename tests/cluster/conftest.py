@@ -18,6 +18,8 @@ def cluster() -> Cluster:
     material = found.store / "material"
     write_model(material / "model", more=110)
     write_prompts(material / "prompts.jsonl")
+    for file in material.rglob("*"):  # safetensors writes for its own user alone
+        file.chmod(0o755 if file.is_dir() else 0o644)
     return found
 
 

@@ -57,7 +57,7 @@ def test_a_job_that_asks_for_more_is_refused(client: Client, what: str) -> None:
 
 def test_what_rest_refuses_makes_no_pod_by_kubectl_either(installed: Cluster) -> None:
     loose = document("loose", with_template("decode", **LOOSE["hostPath"]))
-    installed.apply(loose)
+    installed.apply(loose | {"metadata": {"name": "loose", "namespace": JOBS}})
     until(
         lambda: "hostPath" in str((installed.get("rlhf", "loose") or {}).get("status")),
         seconds=60,

@@ -53,6 +53,8 @@ CASES: dict[str, tuple[str, ...]] = {
     "one-gateway": ("gateway.replicas=1",),
     "pod-monitor": ("monitoring.podMonitor.enabled=true",),
     "rbac-off": ("rbac.create=false",),
+    "prices": ("jobs.prices.gpu.perHour=2", "jobs.currency=EUR"),
+    "runtimes": ("jobs.runtimes.large.image=r.example/compute:2",),
     "rules": ("monitoring.rules.enabled=true", "monitoring.runbooks=https://x.example/"),
     "service-monitor": ("monitoring.serviceMonitor.enabled=true", "monitoring.labels.release=p"),
     "store-secret": ("objectStore.existingSecret=s3", "objectStore.env.AWS_REGION=eu-1"),
@@ -61,7 +63,12 @@ CASES: dict[str, tuple[str, ...]] = {
 }
 """Settings beside `STORE`, by the name of their golden file: one for each switch."""
 PROFILES = tuple(sorted(path.stem for path in (CHART / "profiles").glob("*.yaml")))
-EVERYTHING = (*_ALL_MONITORS, "rbac.scope=cluster", "nats.replicas=3")
+EVERYTHING = (
+    *_ALL_MONITORS,
+    *CASES["runtimes"],
+    "rbac.scope=cluster",
+    "nats.replicas=3",
+)
 
 
 @cache

@@ -6,9 +6,11 @@ done as people do it: by helm, by kubectl, and by REST with a service account's 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -145,14 +147,27 @@ def _person() -> list[Document]:
     ]
 
 
-def install(cluster: Cluster) -> float:
+def install(cluster: Cluster, chart: Path = CHART, *more: str) -> float:
     """Install, or upgrade what is there; returns the seconds until everything is ready."""
     started = time.monotonic()
-    cluster.helm(
-        "upgrade", "--install", RELEASE, str(CHART), "-n", SYSTEM, *settings(), "--wait",
-        "--timeout", "5m",
-    )  # fmt: skip
+    words = ["upgrade", "--install", RELEASE, str(chart), "-n", SYSTEM, *settings(), *more]
+    cluster.helm(*words, "--wait", "--timeout", "5m")
     return time.monotonic() - started
+
+
+def earlier_chart(folder: Path) -> Path:
+    """The chart before its last change, as git has it, unpacked into a folder."""
+    path = str(CHART.relative_to(ROOT))
+    changes = _git("log", "-n2", "--format=%H", "--", path).decode().split()
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", changes[-1], path))) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / path
+
+
+def _git(*words: str) -> bytes:
+    done = subprocess.run(["git", *words], capture_output=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
 
 
 @dataclass

@@ -69,15 +69,28 @@ def _await_bucket(port: int, process: subprocess.Popen[bytes], folder: Path) -> 
     raise AssertionError(f"no S3 server: {(folder / 'weed.log').read_text()[-2000:]}")
 
 
+def fetch(port: int, prefix: str, folder: Path) -> None:
+    """Copy all objects below a prefix into files."""
+    store = _open(port)
+    for page in obstore.list(store, prefix):
+        for meta in page:
+            file = folder / str(meta["path"]).removeprefix(f"{prefix}/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(bytes(obstore.get(store, meta["path"]).bytes()))
+
+
 def _make_bucket(port: int) -> None:
     """The first object makes it."""
+    obstore.put(_open(port), "made", b"")
+
+
+def _open(port: int) -> S3Store:
     given = {k.removeprefix("AWS_").lower(): v for k, v in variables(port).items()}
     config: Any = {"endpoint": given.pop("endpoint_url"), **given}
     config.pop("allow_http")
-    root = S3Store(
+    return S3Store(
         BUCKET,
         config=config,
         client_options={"allow_http": True},
         retry_config={"max_retries": 0},
     )
-    obstore.put(root, "made", b"")

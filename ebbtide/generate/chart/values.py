@@ -29,7 +29,8 @@ from ebbtide.generate.chart.parts import (
     Retention,
     Valkey,
 )
-from ebbtide.spec.base import Model
+from ebbtide.spec.base import Model, Name
+from ebbtide.spec.runtime import ClusterRLHFRuntimeSpec
 
 
 class Crds(Model):
@@ -64,6 +65,15 @@ class Pool(Model):
     runtime_class: str = Field("", description="A RuntimeClass that exists.")
 
 
+class Price(Model):
+    """What one member of a pool costs: a GPU, or a process without one."""
+
+    per_hour: float = Field(ge=0, le=1e6, description="In jobs.currency, running, an hour.")
+    parked_share: float = Field(
+        1.0, ge=0, le=1, description="Share of it for an actor that sleeps."
+    )
+
+
 class Mount(Model):
     """A claim that every pod of a job has."""
 
@@ -81,6 +91,19 @@ class Jobs(Model):
         (), description="Others where jobs may run; they exist, and rbac.scope is cluster."
     )
     pools: Mapping[str, Pool] = Field(default_factory=dict, description="By name.")
+    runtimes: Mapping[Name, ClusterRLHFRuntimeSpec] = Field(
+        default_factory=dict,
+        description="ClusterRLHFRuntimes by name, for jobs that name one in runtimeRef.",
+    )
+    prices: Mapping[Name, Price] = Field(
+        default_factory=dict,
+        description="By pool; written into a job that has none for it when it is taken on.",
+    )
+    currency: str = Field(
+        "USD",
+        pattern=r"^[A-Z]{3}$",
+        description="Of these prices; jobs that count in another are left as they are.",
+    )
     resources: Mapping[Role, Texts] = Field(
         default_factory=dict, description="Of a pod by role: requests and limits alike."
     )

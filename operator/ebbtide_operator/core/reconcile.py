@@ -7,12 +7,14 @@ and the next look goes on. An ended job stays ended: no pod is ever made for it 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from pydantic import ValidationError
 
 from ebbtide.objects import rfc3339, unix_time
 from ebbtide.ports import Resource
+from ebbtide.prices import unlisted
 from ebbtide.spec import RLHFJobSpec
 from ebbtide_operator.core import conditions, endings, fleets, gang, held, notes
 from ebbtide_operator.core.look import Look, Observed
@@ -38,8 +40,7 @@ def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
     if job.metadata.deletion_timestamp is not None:
         return _delete(kept, job, seen, now)
     if JOB_FINALIZER not in job.metadata.finalizers:
-        finalizers = [*job.metadata.finalizers, JOB_FINALIZER]
-        return Plan(patches=(Patch(job, {"metadata": {"finalizers": finalizers}}),))
+        return Plan(patches=(_take_on(job, site),))
     own = read_own(job)
     spec = parse(job)
     if isinstance(spec, str):
@@ -49,6 +50,15 @@ def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
         return _refuse(kept, job, own, cast, now=now, reason=Reason.NO_RUNTIME)
     look = Look(cast, seen.pool, seen.pods, now, seen.interrupted, seen.refused)
     return _decide(kept, look, own)
+
+
+def _take_on(job: Resource, site: Site) -> Patch:
+    """The first write to a job: hold it, and note what its pools cost from now on."""
+    finalizers = [*job.metadata.finalizers, JOB_FINALIZER]
+    body: dict[str, Any] = {"metadata": {"finalizers": finalizers}}
+    if missing := unlisted(job.spec, site.prices, site.currency):
+        body["spec"] = {"prices": [*job.spec.get("prices", ()), *missing]}
+    return Patch(job, body)
 
 
 def parse(job: Resource) -> RLHFJobSpec | str:

@@ -90,6 +90,7 @@ class Site(msgspec.Struct, frozen=True):
     `rendezvous`: where the ranks of an attempt meet, with {uid}, {attempt}, {pod} of rank 0 and
     {peers}, the service by which it is found. `audit`: file to which an actor logs what was
     settled, with {pod}; empty: none. `kubernetes`: set where pods are Kubernetes'.
+    `prices`: by pool, the fields of spec.prices but its name, in `currency`.
     """
 
     env: Mapping[str, str] = {}
@@ -102,3 +103,5 @@ class Site(msgspec.Struct, frozen=True):
     usage_seconds: float = 10.0
     """How often the held time of a living pod is written."""
     kubernetes: KubeSite | None = None
+    prices: Mapping[str, Mapping[str, float]] = {}
+    currency: str = "USD"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,8 +20,9 @@ from ebbtide.adapters.embedded import EmbeddedServers, _nats_binary
 from ebbtide.adapters.nats import NatsBus, open_bus
 from ebbtide.errors import Refused
 from ebbtide.ports import FactMessage
+from ebbtide.streams import STREAMS
 from ebbtide_operator.checkup import CheckupSettings, look
-from tests.worlds.chart import rendered
+from tests.worlds.chart import PROFILES, rendered
 
 pytestmark = pytest.mark.kube
 LOG = logs.setup("error")
@@ -27,9 +30,13 @@ ROLES = ("planner", "prefill", "decode", "reward", "learner")
 
 
 def config(copies: int) -> str:
+    return config_of(rendered(f"nats.replicas={copies}"))
+
+
+def config_of(objects: list[dict[str, Any]]) -> str:
     return next(
-        one["data"]["nats.conf"]
-        for one in rendered(f"nats.replicas={copies}")
+        str(one["data"]["nats.conf"])
+        for one in objects
         if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "ebbtide-nats"
     )
 
@@ -166,3 +173,12 @@ async def test_helm_test_names_the_part_that_does_not_answer(servers: EmbeddedSe
     found = await look(settings, LOG)
     assert found["broker"] == found["hot store"] == ""
     assert "connect" in found["gateway"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_broker_of_every_profile_has_room_for_the_streams(profile: str) -> None:
+    text = config_of(rendered(profile=profile))
+    found = re.search(r"max_file_store: (\d+)(MB|GB)", text)
+    assert found, text
+    room = int(found[1]) * {"MB": 1 << 20, "GB": 1 << 30}[found[2]]
+    assert room >= sum(stream.max_bytes for stream in STREAMS)

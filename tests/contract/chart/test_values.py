@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -53,6 +55,9 @@ ILL_FORMED = (
     "images.control.digest=sha256:abc",
     "jobs.namespace=Not_A_Name",
     "jobs.resources.gateway.cpu=1",
+    "jobs.prices.gpu.perHour=-1",
+    "jobs.prices.gpu.perDay=1",
+    "jobs.runtimes.large.imagge=x",
     "networkPolicy.apiServerPorts={70000}",
     "uninstall.jobs=forget",
 )
@@ -89,24 +94,31 @@ def test_a_switch_changes_what_is_committed(name: str) -> None:
     assert changes(name) == committed, "look at it, then: python -m tests.worlds.chart"
 
 
-def test_the_operator_reads_the_site_that_it_is_given() -> None:
-    import msgspec  # noqa: PLC0415 - one test alone needs it
+def site_of(objects: list[dict[str, Any]]) -> Site:
+    (deployment,) = (
+        one
+        for one in objects
+        if one["kind"] == "Deployment" and one["metadata"]["name"] == "ebbtide-operator"
+    )
+    env = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    text = next(e["value"] for e in env if e["name"] == "EBBTIDE_SITE")
+    return msgspec.json.decode(text, type=Site)
 
+
+def test_the_operator_reads_the_site_that_it_is_given() -> None:
     for profile in PROFILES:
-        (deployment,) = (
-            one
-            for one in rendered(profile=profile)
-            if one["kind"] == "Deployment" and one["metadata"]["name"] == "ebbtide-operator"
-        )
-        env = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
-        site = msgspec.json.decode(
-            next(e["value"] for e in env if e["name"] == "EBBTIDE_SITE"), type=Site
-        )
+        site = site_of(rendered(profile=profile))
         assert site.kubernetes is not None
         assert site.kubernetes.image == "ebbtide/compute:0.1.0"
         assert site.secret_env["decode"]["EBBTIDE_NATS_PASSWORD"] == (
             "ebbtide-credentials/nats-decode"
         )
+
+
+def test_the_operator_is_told_what_pools_cost() -> None:
+    site = site_of(rendered(*CASES["prices"]))
+    assert site.prices == {"gpu": {"perHour": 2}}
+    assert site.currency == "EUR"
 
 
 def test_every_secret_that_pods_of_jobs_name_is_in_their_namespace() -> None:
