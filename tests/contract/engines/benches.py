@@ -59,8 +59,15 @@ def start_vllm() -> Any:
     from ebbtide.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - not everywhere installed
     from ebbtide.engines.vllm.limits import VllmLimits  # noqa: PLC0415
 
-    few = {"slots": 4, "width": WIDTH, "batched_tokens": BATCHED, "kv_bytes": 64 << 20}
-    return VllmEngine(VllmLimits(**few, stream_tokens=1, flush_tokens=3))
+    limits = VllmLimits(
+        slots=4,
+        width=WIDTH,
+        batched_tokens=BATCHED,
+        kv_bytes=64 << 20,
+        stream_tokens=1,
+        flush_tokens=3,
+    )
+    return VllmEngine(limits)
 
 
 async def settle(engine: Any) -> None:
