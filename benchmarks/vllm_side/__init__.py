@@ -9,7 +9,7 @@ from typing import Any
 
 from ebbtide.interpreters import VLLM, interpreter, sources
 
-_SECONDS = 500.0
+_SECONDS = 1200.0
 
 
 def run(module: str) -> Any:

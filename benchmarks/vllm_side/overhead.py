@@ -14,7 +14,16 @@ from vllm.inputs.engine import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from benchmarks.vllm_side.work import GROUP, SAMPLES, WIDTH, Work, build_model, make_work, publish
+from benchmarks.vllm_side.work import (
+    GROUP,
+    PATIENCE,
+    SAMPLES,
+    WIDTH,
+    Work,
+    build_model,
+    make_work,
+    publish,
+)
 from ebbtide.engines.policies import INDEX_NAME
 from ebbtide.engines.vllm.engine import VllmEngine
 from ebbtide.engines.vllm.limits import VllmLimits
@@ -35,7 +44,7 @@ async def by_port(engine: VllmEngine, policy: PolicyRef, work: Work, turn: int) 
         )
         for i in range(SAMPLES)
     ]
-    await decode(engine, many)
+    await decode(engine, many, patience=PATIENCE)
 
 
 async def directly(llm: AsyncLLM, work: Work, turn: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.vllm_side.work import VOCAB, WIDTH, build_model, publish
+from benchmarks.vllm_side.work import PATIENCE, VOCAB, WIDTH, build_model, publish
 from ebbtide.engines.policies import INDEX_NAME
 from ebbtide.engines.vllm.engine import VllmEngine
 from ebbtide.engines.vllm.limits import VllmLimits
@@ -56,7 +56,7 @@ async def follow(engine: VllmEngine, rate: float, folder: Path, start: int) -> l
             admission(index.policy, seq=start + n * ANSWERS + i, prompt=PROMPT, max_new=32)
             for i in range(ANSWERS)
         ]
-        found.append(difference(model, await decode(engine, many)))
+        found.append(difference(model, await decode(engine, many, patience=PATIENCE)))
     return found
 
 

@@ -17,6 +17,8 @@ from ebbtide.wire import PolicyIndex
 
 SAMPLES, GROUP, MOST, VOCAB = 256, 8, 128, 80
 WIDTH = MOST + 64
+PATIENCE = 300.0
+"""Seconds for one batch, on whatever machine."""
 
 
 @dataclass(frozen=True)

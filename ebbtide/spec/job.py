@@ -129,12 +129,12 @@ class RLHFJobSpec(Model):
                 f"decode.vllm.maxBatchedTokens ({most}) is less than decode.slots"
                 f" ({self.decode.slots}): raise it, or take fewer slots"
             )
-        if vllm.chunked_prefill:
+        if vllm.chunked_prefill or (vllm.chunked_prefill is None and self.decode.device != "cpu"):
             return
         if most < longest:
             raise ValueError(
                 f"decode.vllm.maxBatchedTokens ({most}) is less than prompt and response together"
-                f" ({longest}): raise it, or set chunkedPrefill"
+                f" ({longest}): raise it, or set chunkedPrefill on a GPU"
             )
 
     def _check_prefill(self) -> None:

@@ -82,7 +82,7 @@ class EmulationSpec(Model):
 
 
 class VllmSpec(Model):
-    """The vLLM engine; what does not fit the model is refused when an actor loads it."""
+    """The vLLM engine; what does not fit the model is refused with the job, or by the actor."""
 
     tensor_parallel: int = Field(
         1, ge=1, le=64, description="Devices that one actor's model is split over."
@@ -90,8 +90,10 @@ class VllmSpec(Model):
     max_batched_tokens: int | None = Field(
         None, ge=1, le=1 << 20, description="Most tokens of one forward; unset: vLLM's choice."
     )
-    chunked_prefill: bool = Field(
-        True, description="Long prompts are computed in pieces, beside samples that decode."
+    chunked_prefill: bool | None = Field(
+        None,
+        description="Long prompts are computed in pieces, beside samples that decode; unset: so on a"
+        " GPU. On a CPU vLLM cannot.",
     )
     gpu_memory_share: float = Field(
         0.9, gt=0, le=1, description="Share of a GPU's memory for weights and KV together."
@@ -151,6 +153,8 @@ class DecodeSpec(RoleSpec):
             raise ValueError("referenceMode needs engine torch: vLLM's bits depend on the batch")
         if self.device == "cpu" and self.vllm.kv_dtype != "auto":
             raise ValueError("vllm.kvDtype other than auto needs a GPU: remove it or device: cpu")
+        if self.device == "cpu" and self.vllm.chunked_prefill:
+            raise ValueError("vllm.chunkedPrefill needs a GPU: remove it or device: cpu")
         return self
 
     @model_validator(mode="after")

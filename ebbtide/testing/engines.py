@@ -94,10 +94,10 @@ class Outcome:
         return [float(value) for value in unpack_floats(self.end.logprobs)]
 
 
-async def collect(engine: Engine, n: int) -> list[EngineEvent]:
+async def collect(engine: Engine, n: int, *, patience: float = PATIENCE) -> list[EngineEvent]:
     """Events until `n` dispatches have ended, and whatever came with the last of them."""
     events: list[EngineEvent] = []
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(patience):
         while sum(not isinstance(event, NewTokens) for event in events) < n:
             events += await engine.events(timeout=1.0)
     return events
@@ -117,8 +117,10 @@ def _outcome(events: list[EngineEvent]) -> Outcome:
     return Outcome(chunks, ends)
 
 
-async def decode(engine: Engine, admissions: Sequence[Admission]) -> dict[int, Outcome]:
+async def decode(
+    engine: Engine, admissions: Sequence[Admission], *, patience: float = PATIENCE
+) -> dict[int, Outcome]:
     """Submit all, wait for all."""
     for each in admissions:
         engine.submit(each)
-    return outcomes(await collect(engine, len(admissions)))
+    return outcomes(await collect(engine, len(admissions), patience=patience))

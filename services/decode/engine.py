@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
 from typing import Literal
 
 from ebbtide.engines.emulated import EmulatedEngine
@@ -18,8 +20,18 @@ def make_engine(spec: RLHFJobSpec, *, clock: Clock) -> Engine:
     if spec.decode.engine == "emulated":
         return _emulated(spec, width, clock)
     if spec.decode.engine == "vllm":
-        return _vllm(spec, width)
+        return _vllm(spec)
     return _torch(spec, width)
+
+
+async def start_engine(
+    spec: RLHFJobSpec, *, clock: Clock, make: Callable[..., Engine] = make_engine
+) -> Engine:
+    """`make_engine` beside the event loop, which goes on answering probes.
+
+    On busy cores the imports of vLLM take longer than a process may be silent.
+    """
+    return await asyncio.to_thread(make, spec, clock=clock)
 
 
 def _emulated(spec: RLHFJobSpec, width: int, clock: Clock) -> Engine:
@@ -52,8 +64,8 @@ def _torch(spec: RLHFJobSpec, width: int) -> Engine:
     return TorchEngine(limits, device=device)
 
 
-def _vllm(spec: RLHFJobSpec, width: int) -> Engine:
-    from ebbtide.engines.vllm.limits import VllmLimits, prepare  # noqa: PLC0415
+def _vllm(spec: RLHFJobSpec) -> Engine:
+    from ebbtide.engines.vllm.limits import limits_of, prepare  # noqa: PLC0415
 
     os.environ["OMP_NUM_THREADS"] = str(spec.decode.threads)  # of the processes that it starts
     prepare(os.environ)
@@ -61,21 +73,8 @@ def _vllm(spec: RLHFJobSpec, width: int) -> Engine:
 
     from ebbtide.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - has its own environment
 
-    settings, on_gpu = spec.decode.vllm, torch.cuda.is_available()
+    on_gpu = torch.cuda.is_available()
     device: Literal["cpu", "cuda"] = "cuda" if on_gpu and spec.decode.device != "cpu" else "cpu"
     if spec.decode.device == "cuda" and not on_gpu:
         raise Refused("there is no GPU here", field="/spec/decode/device")
-    limits = VllmLimits(
-        slots=spec.decode.slots,
-        width=width,
-        device=device,
-        tensor_parallel=settings.tensor_parallel,
-        batched_tokens=settings.max_batched_tokens or 0,
-        chunked_prefill=settings.chunked_prefill,
-        memory_share=settings.gpu_memory_share,
-        kv_bytes=settings.cpu_kv_mib << 20,
-        kv_dtype=settings.kv_dtype,
-        dtype=settings.dtype,
-        eager=settings.eager if settings.eager is not None else device == "cpu",
-    )
-    return VllmEngine(limits)
+    return VllmEngine(limits_of(spec, device=device))

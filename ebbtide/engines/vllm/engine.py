@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from ebbtide.engines.mailbox import Events, Seen
 from ebbtide.engines.publication import read_publication
 from ebbtide.engines.samples import open_sample
-from ebbtide.engines.vllm.limits import FLOATS, VllmLimits, check_fit
+from ebbtide.engines.vllm.limits import FLOATS, VllmLimits, check_device, check_fit
 from ebbtide.engines.vllm.meter import Meter
 from ebbtide.engines.vllm.requests import Live
-from ebbtide.engines.vllm.served import Served
+from ebbtide.engines.vllm.served import Served, device_memory
 from ebbtide.errors import Corrupt, EbbtideError, Permanent, Refused
 from ebbtide.ports import Admission, EngineCaps, EngineEvent, EngineFailed, KvData, Loaded
 from ebbtide.wire import Dispatch, EngineStats, PolicyIndex, PolicyRef, pack_floats, unpack_ints
@@ -30,7 +30,8 @@ class VllmEngine:
     """Serves one policy at a time from a publication; implements `ebbtide.ports.Engine`.
 
     The first `load` starts vLLM on the publication's folder; later ones load the weights of theirs
-    into the running engine. A vLLM that broke fails what it had, and the next load starts another.
+    into the running engine. A vLLM that broke under samples fails them, then `events` raises
+    Permanent: the actor ends and another takes its place, for this one would fail whatever came.
     """
 
     def __init__(self, limits: VllmLimits, *, now: Callable[[], float] = time.perf_counter) -> None:
@@ -134,10 +135,16 @@ class _Desk:
         self._drop()
         shape: Mapping[str, Any] = json.loads(config)
         check_fit(shape, self._limits)
+        self._check_device(shape, index, wanted[1])
         longest = self._limits.longest(shape)
         self._served = await Served.start(folder, wanted[1], longest, self._limits, self._meter)
         self._built = wanted
         return self._served
+
+    def _check_device(self, shape: Mapping[str, Any], index: PolicyIndex, dtype: str) -> None:
+        if memory := device_memory(self._limits):
+            shapes = [tensor.shape for tensor in index.tensors]
+            check_device(shape, self._limits, shapes=shapes, dtype=dtype, memory=memory)
 
     def _dtype(self, index: PolicyIndex) -> str:
         if self._limits.dtype != "auto":
@@ -210,6 +217,8 @@ class _Desk:
         if not self._live:
             self._meter.idle()
         self._events.post([end])
+        if served.broken and not self._live:
+            self._events.fail(Permanent("vLLM's process died"))
 
     def _count(self, live: Live, new: int) -> None:
         if new and len(live.tokens) == new:  # its first: the text has been computed

@@ -11,6 +11,7 @@ import numpy as np
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
+from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from ebbtide.engines.vllm.limits import VllmLimits, prepare
@@ -97,9 +98,16 @@ class Served:
         await self._llm.collective_rpc(name, timeout=seconds, args=(argument,))
 
 
+def device_memory(limits: VllmLimits) -> int:
+    """Bytes of one GPU; 0 on a CPU, whose KV has a size of its own."""
+    return int(current_platform.get_device_total_memory()) if limits.device == "cuda" else 0
+
+
 def engine_args(folder: Path, dtype: str, longest: int, limits: VllmLimits) -> AsyncEngineArgs:
     """How vLLM is started: token ids alone, log-probabilities of what was drawn from."""
     on_gpu = limits.device == "cuda"
+    batched = limits.batched_tokens or max(2048, longest, limits.slots)
+    batched = batched if limits.chunked_prefill else max(batched, longest)
     return AsyncEngineArgs(
         model=str(folder),
         skip_tokenizer_init=True,
@@ -107,7 +115,7 @@ def engine_args(folder: Path, dtype: str, longest: int, limits: VllmLimits) -> A
         dtype=dtype,
         max_model_len=longest,
         max_num_seqs=limits.slots,
-        max_num_batched_tokens=limits.batched_tokens or max(2048, longest, limits.slots),
+        max_num_batched_tokens=batched,
         enable_chunked_prefill=limits.chunked_prefill,
         block_size=limits.block_size,
         enable_prefix_caching=True,

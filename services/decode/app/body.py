@@ -14,7 +14,7 @@ from ebbtide.runtime import Body, Process
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.transfer.ways import open_transfer, own_address
 from services.decode.app.shell import Shell, World
-from services.decode.engine import make_engine
+from services.decode.engine import start_engine
 from services.decode.settings import DecodeSettings
 
 
@@ -50,7 +50,7 @@ async def _open(
     )
     password = settings.valkey_password.get_secret_value()
     hot = await stack.enter_async_context(open_hot(settings.valkey_url, password=password))
-    engine = make_engine(spec, clock=clock)
+    engine = await start_engine(spec, clock=clock)
     stack.push_async_callback(engine.close)
     if spec.decode.engine == "vllm":
         from ebbtide.engines.vllm.metrics import PassedThrough  # noqa: PLC0415

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ebbtide.data import jsonl
 from ebbtide.data.patterns import matching
 from ebbtide.data.sources import local_path
+from ebbtide.engines.vllm.limits import check_fit, limits_of
 from ebbtide.errors import Refused
 from ebbtide.spec import (
     DpoSpec,
@@ -51,7 +52,7 @@ def look(job: RLHFJob, *, paths: bool) -> Findings:
     """Findings of `job`; `paths` is off where this process does not see the learner's files."""
     faults = [*_rewards(job), *_tasks(job), *_template(job)]
     if paths:
-        faults += [*_model(job), *_data(job), *_profile(job), *_judges(job)]
+        faults += [*_model(job), *_engine(job), *_data(job), *_profile(job), *_judges(job)]
     return Findings(tuple(faults), tuple(_warnings(job, paths=paths)))
 
 
@@ -105,6 +106,28 @@ def _tokenizer_folder(model: ModelSpec, pointer: str) -> Iterator[Fault]:
         for n, token in unknown(model.stop_tokens, folder):
             detail = f"{token!r} is not one token of the tokenizer"
             yield Fault(f"/spec/model/stopTokens/{n}", detail)
+
+
+def _engine(job: RLHFJob) -> Iterator[Fault]:
+    """What vLLM could not do with this model; the actor asks again, knowing its device.
+
+    A device that is not named is judged as a GPU, which can do more than a CPU.
+    """
+    decode = job.spec.decode
+    if decode.engine != "vllm":
+        return
+    device: Literal["cpu", "cuda"] = "cpu" if decode.device == "cpu" else "cuda"
+    try:
+        data = (_path(job.spec.model.uri) / "config.json").read_bytes()
+        config = msgspec.json.decode(data, type=dict[str, Any])
+        check_fit(config, limits_of(job.spec, device=device))
+    except OSError:
+        return  # other faults say so
+    except Refused as refused:
+        if refused.field:  # those of the path itself are told already
+            yield Fault(refused.field, refused.detail)
+    except (AttributeError, TypeError, ValueError) as error:
+        yield Fault("/spec/model/uri", f"its config.json is not understood: {error}")
 
 
 def _data(job: RLHFJob) -> Iterator[Fault]:

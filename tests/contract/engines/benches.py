@@ -17,6 +17,8 @@ from ebbtide.testing.tiny_models import Tiny
 from ebbtide.wire import PolicyRef
 
 WIDTH = 96
+BATCHED = 100
+"""Tokens of one forward of vLLM's: two prompts may be too many."""
 HAS_VLLM = find_spec("vllm") is not None
 """Only in the environment that `make setup-vllm` makes."""
 KINDS = ("torch", "reference", "emulated", *(("vllm",) if HAS_VLLM else ()))
@@ -52,13 +54,20 @@ def make(kind: str) -> Engine:
     return TorchEngine(limits)
 
 
-def start_vllm(**changes: Any) -> Any:
+def start_vllm() -> Any:
     """Small as the others; it takes seconds, so a session has one and forgets between tests."""
     from ebbtide.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - not everywhere installed
     from ebbtide.engines.vllm.limits import VllmLimits  # noqa: PLC0415
 
-    few = {"slots": 4, "width": WIDTH, "kv_bytes": 64 << 20, "stream_tokens": 1, "flush_tokens": 3}
-    return VllmEngine(VllmLimits(**(few | changes)))
+    limits = VllmLimits(
+        slots=4,
+        width=WIDTH,
+        batched_tokens=BATCHED,
+        kv_bytes=64 << 20,
+        stream_tokens=1,
+        flush_tokens=3,
+    )
+    return VllmEngine(limits)
 
 
 async def settle(engine: Any) -> None:

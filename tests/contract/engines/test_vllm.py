@@ -11,12 +11,12 @@ import msgspec
 import pytest
 import torch
 
-from ebbtide.errors import Refused
+from ebbtide.errors import Permanent, Refused
 from ebbtide.ports import Admission
 from ebbtide.testing.engines import admission, collect, decode, outcomes
 from ebbtide.testing.tiny_models import Tiny, publish_tiny, qwen2
 from ebbtide.wire import unpack_floats
-from tests.contract.engines.benches import HAS_VLLM, Bench, settle, start_vllm
+from tests.contract.engines.benches import BATCHED, HAS_VLLM, Bench, settle, start_vllm
 
 pytestmark = pytest.mark.skipif(not HAS_VLLM, reason="make setup-vllm test-vllm")
 LONG = tuple(range(2, 60)) + tuple(range(2, 20))
@@ -138,18 +138,47 @@ async def test_logits_that_are_not_finite_fail_the_sample(
     await settle(vllm)
 
 
-async def test_an_engine_whose_vllm_died_fails_what_it_had_and_starts_another(
+def kill(engine: Any) -> None:
+    manager = engine._desk._served._llm.engine_core.resources.engine_manager
+    os.kill(manager.processes[0].pid, signal.SIGKILL)
+
+
+async def test_an_engine_whose_vllm_died_fails_what_it_had_and_then_says_so(
+    wide: tuple[Tiny, Tiny],
+) -> None:
+    engine, (tiny, _) = start_vllm(), wide
+    await engine.load(tiny.policy, tiny.path)
+    for seq in range(2):
+        engine.submit(admission(tiny.policy, seq=seq, max_new=90))
+    while not await engine.events(timeout=1.0):
+        pass
+    kill(engine)
+    ends = outcomes(await collect(engine, 2))
+    assert [ends[seq].failure.code for seq in range(2)] == ["engine", "engine"]
+    with pytest.raises(Permanent, match="died"):  # or its actor would fail all that comes
+        await engine.events(timeout=60.0)
+    await engine.close()
+
+
+async def test_a_vllm_that_died_while_idle_is_started_again_by_the_next_load(
     served: Bench,
 ) -> None:
-    served.engine.submit(admission(served.policy, max_new=90))
-    while not await served.engine.events(timeout=1.0):
-        pass
-    manager = served.engine._desk._served._llm.engine_core.resources.engine_manager  # type: ignore[attr-defined]
-    os.kill(manager.processes[0].pid, signal.SIGKILL)
-    failure = outcomes(await collect(served.engine, 1))[0].failure
-    assert failure.code == "engine"
+    await decode(served.engine, [admission(served.policy)])
+    kill(served.engine)
+    while not served.engine._desk._served.broken:  # type: ignore[attr-defined]
+        await served.engine.events(timeout=0.1)
     await served.engine.load(served.policy, served.tiny.path)
     assert (await decode(served.engine, [admission(served.policy, seq=1)]))[1].finished
+
+
+async def test_prompts_beyond_one_forward_wait_for_the_next(served: Bench) -> None:
+    """Cut in pieces, a seeded one would end vLLM on a CPU."""
+    many = [
+        admission(served.policy, seq=i, prompt=(*LONG[i:], *LONG[:i]), max_new=4) for i in range(4)
+    ]
+    assert sum(len(LONG) for _ in many) > 2 * BATCHED
+    ends = await decode(served.engine, many)
+    assert all(end.finished for end in ends.values())
 
 
 async def test_vllms_own_metrics_are_shown(served: Bench) -> None:

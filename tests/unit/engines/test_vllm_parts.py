@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
-from ebbtide.engines.vllm.limits import VllmLimits, check_fit
+from ebbtide.engines.vllm.limits import VllmLimits, check_device, check_fit, limits_of
 from ebbtide.engines.vllm.meter import Meter, StepLogger
 from ebbtide.engines.vllm.metrics import PassedThrough
 from ebbtide.errors import Refused
+from ebbtide.spec import RLHFJobSpec
+from ebbtide.testing.jobs import a_spec
 
+SETTINGS = {"maxBatchedTokens": 512, "chunkedPrefill": False, "cpuKvMib": 32}
 MODEL = {"num_attention_heads": 6, "hidden_size": 192, "max_position_embeddings": 128}
 
 
@@ -27,6 +31,9 @@ def limits(**changes: object) -> VllmLimits:
         ({"hidden_size": 96}, {}, "/spec/decode/engine"),
         ({"head_dim": 48}, {}, "/spec/decode/engine"),
         ({"num_key_value_heads": 2}, {"tensor_parallel": 3}, "/spec/decode/vllm/tensorParallel"),
+        ({"intermediate_size": 256}, {"tensor_parallel": 3}, "/spec/decode/vllm/tensorParallel"),
+        ({}, {"chunked_prefill": True}, "/spec/decode/vllm/chunkedPrefill"),
+        ({}, {"batched_tokens": 95}, "/spec/decode/vllm/maxBatchedTokens"),
         ({"num_hidden_layers": 8}, {"kv_bytes": 1 << 19}, "/spec/decode/vllm/cpuKvMib"),
     ],
     ids=str,
@@ -45,6 +52,38 @@ def test_what_fits_is_let_through() -> None:
     check_fit(MODEL | {"num_hidden_layers": 8}, limits(kv_bytes=1 << 23))
     check_fit({"text_config": MODEL}, limits(width=128))
     check_fit(MODEL | {"head_dim": 48}, limits(device="cuda"))
+    check_fit(MODEL, limits(device="cuda", chunked_prefill=True, batched_tokens=48))
+
+
+@pytest.mark.parametrize(
+    ("memory", "changes", "fits"),
+    [
+        (2_200_000, {}, True),
+        (2_100_000, {}, False),
+        (1_100_000, {"tensor_parallel": 2}, True),
+        (2_200_000, {"memory_share": 0.8}, False),
+        (2_100_000, {"kv_dtype": "fp8"}, True),
+    ],
+)
+def test_weights_and_the_longest_sample_must_fit_a_gpus_share(
+    memory: int, changes: dict[str, object], *, fits: bool
+) -> None:
+    given = limits(device="cuda", **changes)
+    config = MODEL | {"num_hidden_layers": 2}  # 147,456 bytes of KV in 16 bits, beside 1,800,000
+    expected = nullcontext() if fits else pytest.raises(Refused, match="on each GPU")
+    with expected:
+        check_device(config, given, shapes=[(900, 999), (900,)], dtype="bfloat16", memory=memory)
+
+
+def test_the_jobs_settings_are_what_vllm_gets() -> None:
+    document = a_spec(
+        decode={"engine": "vllm", "slots": 8, "vllm": SETTINGS},
+        dataset={"maxPromptTokens": 32},
+        training={"maxResponseTokens": 64},
+    )
+    found = limits_of(RLHFJobSpec.model_validate(document, strict=False), device="cpu")
+    assert (found.slots, found.batched_tokens, found.kv_bytes) == (8, 512, 32 << 20)
+    assert (found.chunked_prefill, found.eager, found.width) == (False, True, 96)
 
 
 @pytest.mark.parametrize(("positions", "longest"), [(96, 96), (97, 97), (4096, 97), (None, 97)])

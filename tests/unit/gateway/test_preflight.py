@@ -58,6 +58,44 @@ def test_a_model_folder_that_lacks_something(
     assert words in faults(a_job(**model(tmp_path, *names)))["/spec/model/uri"]
 
 
+SHAPE = {
+    "num_attention_heads": 4,
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 4096,
+}
+
+
+def on_vllm(folder: Path, shape: dict[str, Any], **decode: Any) -> dict[str, str]:
+    parts = model(folder, *WHOLE)
+    (folder / "config.json").write_text(json.dumps(SHAPE | shape))
+    return faults(a_job(**parts, decode={"engine": "vllm", "device": "cpu", **decode}))
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "pointer"),
+    [
+        ({}, {"vllm": {"tensorParallel": 3}}, "/spec/decode/vllm/tensorParallel"),
+        ({"hidden_size": 96}, {}, "/spec/decode/engine"),
+        ({"max_position_embeddings": 64}, {}, "/spec/training/maxResponseTokens"),
+        ({"num_hidden_layers": 900}, {"vllm": {"cpuKvMib": 16}}, "/spec/decode/vllm/cpuKvMib"),
+        ({"hidden_size": "wide"}, {}, "/spec/model/uri"),
+        ({"text_config": None}, {}, "/spec/model/uri"),
+    ],
+    ids=str,
+)
+def test_what_vllm_could_not_do_with_the_model_is_refused_before_anything_starts(
+    tmp_path: Path, shape: dict[str, Any], settings: dict[str, Any], pointer: str
+) -> None:
+    assert list(on_vllm(tmp_path, shape, **settings)) == [pointer]
+
+
+def test_what_vllm_can_do_is_let_through_and_other_engines_are_not_asked(tmp_path: Path) -> None:
+    assert on_vllm(tmp_path, {}, vllm={"tensorParallel": 2}) == {}
+    assert on_vllm(tmp_path, {"hidden_size": 96}, device="cuda") == {}
+    assert on_vllm(tmp_path, {"hidden_size": 96}, engine="torch") == {}
+
+
 @pytest.mark.parametrize(
     ("uri", "words"),
     [

@@ -206,6 +206,8 @@ def test_whoever_may_compute_prompts_must_compute_the_same_bits(mode: str) -> No
         ({"referenceMode": True}, "referenceMode needs engine torch"),
         ({"device": "cpu", "vllm": {"kvDtype": "fp8"}}, "needs a GPU"),
         ({"vllm": {"chunkedPrefill": False, "maxBatchedTokens": 64}}, "raise it, or set chunked"),
+        ({"device": "cpu", "vllm": {"maxBatchedTokens": 64}}, "raise it, or set chunked"),
+        ({"device": "cpu", "vllm": {"chunkedPrefill": True}}, "chunkedPrefill needs a GPU"),
         ({"vllm": {"maxBatchedTokens": 8}}, "take fewer slots"),
     ],
     ids=str,
