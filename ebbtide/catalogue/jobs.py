@@ -27,8 +27,8 @@ def _slices(*figures: tuple[str, str, str]) -> tuple[Metric, ...]:
     by = Label("by", "task, length, prompts, reward, sign, age", 6)
     value = Label(
         "value",
-        "16 tasks and other, 6 lengths, 1 prompt set, 4 reward versions, 3 signs, 4 ages",
-        7,
+        "12 tasks and other, 6 lengths, 1 prompt set, 4 reward versions, 3 signs, 4 ages",
+        6,
     )
     return tuple(
         gauge(f"ebbtide_slice_{name}", unit, f"{about}, last step, training samples.", by, value)

@@ -19,7 +19,7 @@ from ebbtide.slices import (
 from ebbtide.wire import Accepted
 from services.planner.core.samples import OpenStep
 
-MOST = {"task": 16, "length": 6, "prompts": 1, "reward": 4, "sign": 3, "age": 4}
+MOST = {"task": 12, "length": 6, "prompts": 1, "reward": 4, "sign": 3, "age": 4}
 """Values of each kind that are named; with these a job's figures stay few."""
 
 

@@ -11,7 +11,7 @@ from ebbtide.kept_logs import LINE_BYTES, Backlog, Parts
 from ebbtide.settings import RoleSettings
 from services.reward.settings import RewardSettings
 
-LINES = st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"") + b"\n"), max_size=60)
+LINES = st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"") + b"\n"), max_size=12)
 
 
 def stored(parts: Parts, batches: list[list[bytes]]) -> dict[int, bytes]:
@@ -25,7 +25,7 @@ def stored(parts: Parts, batches: list[list[bytes]]) -> dict[int, bytes]:
     return objects
 
 
-@given(st.lists(LINES, max_size=8))
+@given(st.lists(LINES, max_size=5))
 def test_parts_hold_every_line_in_order_while_there_is_room(batches: list[list[bytes]]) -> None:
     objects = stored(Parts(first=3, most_bytes=1 << 20, part_bytes=100), batches)
     whole = b"".join(objects[number] for number in sorted(objects))
@@ -33,7 +33,7 @@ def test_parts_hold_every_line_in_order_while_there_is_room(batches: list[list[b
     assert sorted(objects) == list(range(3, 3 + len(objects)))
 
 
-@given(st.lists(LINES, max_size=8))
+@given(st.lists(LINES, max_size=5))
 def test_parts_stay_within_their_bytes_and_keep_beginning_and_end(
     batches: list[list[bytes]],
 ) -> None:
