@@ -8,6 +8,8 @@ address=10.245.0.1
 pods=10.244.0.0/24
 services=10.96.0.0/16
 dns=10.96.0.10
+# What the network needs, and what a kubelet and kube-proxy set for themselves: `down` puts it back.
+kernel="net.ipv4.ip_forward vm.overcommit_memory kernel.panic kernel.panic_on_oops vm.panic_on_oom kernel.keys.root_maxkeys kernel.keys.root_maxbytes net.ipv4.conf.all.route_localnet net.netfilter.nf_conntrack_max"
 node=node1
 server="https://$address:6443"
 export KUBECONFIG="$dir/kubeconfig"

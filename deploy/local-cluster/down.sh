@@ -41,6 +41,6 @@ grep -F " $dir/" /proc/self/mounts | cut -d' ' -f2 | sort -r | while read -r pla
 find /sys/fs/cgroup/*/$group -depth -type d -exec rmdir {} \; 2>/dev/null
 for table in "ip kube-proxy" "ip6 kube-proxy"; do nft delete table $table 2>/dev/null; done
 for rule in ebbtide-cni0 ebbtide0; do ip link delete $rule 2>/dev/null; done
-[ -f "$dir/ip_forward.before" ] && cat "$dir/ip_forward.before" >/proc/sys/net/ipv4/ip_forward
+[ -f "$dir/kernel.before" ] && sysctl -q -e -p "$dir/kernel.before"
 if grep -qF " $dir/" /proc/self/mounts; then echo "still mounted below $dir: nothing is removed" >&2; exit 1; fi
 [ "${KEEP:-}" = 1 ] || rm -rf --one-file-system "$dir"

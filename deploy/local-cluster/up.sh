@@ -19,7 +19,7 @@ mkdir -p "$dir"/{pids,logs,volumes/{store,compute},cni} && chmod 755 "$dir" "$di
 network() {
     ip link show $link >/dev/null 2>&1 || ip link add $link type bridge
     ip addr replace $address/32 dev $link && ip link set $link up
-    [ -f "$dir/ip_forward.before" ] || cat /proc/sys/net/ipv4/ip_forward >"$dir/ip_forward.before"
+    [ -f "$dir/kernel.before" ] || sysctl -e $kernel >"$dir/kernel.before"
     echo 1 >/proc/sys/net/ipv4/ip_forward
     cat >"$dir/cni/10-bridge.conflist" <<CNI
 {"cniVersion": "1.0.0", "name": "ebbtide", "plugins": [

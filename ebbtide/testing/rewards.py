@@ -24,7 +24,9 @@ def obedient(*, prompt: str, response: str, reference: dict[str, Any]) -> Any:
         "none": lambda: None,
         "hang": lambda: time.sleep(3600),
         "spin": _spin,
-        "memory": lambda: bytearray(1 << 40),
+        "memory": lambda: bytearray(
+            1 << 62
+        ),  # more than a machine can address, however it overcommits
         "file": lambda: open("/nowhere/at/all").close(),  # noqa: PTH123
         "outage": _outage,
         "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
