@@ -50,6 +50,11 @@ class Watched(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     ended: bool = False
 
+    @property
+    def warning(self) -> str:
+        """What the planner finds odd with the data, or empty."""
+        return job_status.read(self.status, "progress", job_status.Progress).warning
+
     def take(self, event: Event) -> Watched:
         """With one event more."""
         replace = msgspec.structs.replace
@@ -135,6 +140,8 @@ def as_text(name: str, events: Iterable[Event]) -> Watched:
             print(f"{name}: {step_line(event.data)}", flush=True)
         if event.type == "note" and not says_the_state(event):
             print(f"{name}: {note_line(event)}", flush=True)
+        if new.warning != last.warning:
+            print(f"{name}: warning: {new.warning}", flush=True)
         last = new
     return last
 
@@ -202,6 +209,8 @@ def panel(job: Watched, seconds: float) -> RenderableType:
 def _rows(job: Watched) -> Iterable[tuple[str, RenderableType]]:
     progress = job_status.read(job.status, "progress", job_status.Progress)
     cost = job_status.read(job.status, "cost", job_status.CostStatus)
+    if job.warning:
+        yield "warning", job.warning
     yield "steps", _bar(progress.step, progress.total_steps)
     yield "phase", progress.phase or "-"
     if job.rewards:
