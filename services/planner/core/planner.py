@@ -81,8 +81,7 @@ class Planner:
         work, patience = config.work, config.patience
         grpo = work if isinstance(work, Grpo) else None
         self._config, self._pod, self._since = config, pod, now
-        self._warning = data.warning
-        self._pen = pen = Pen(book=book, now=now)
+        self._warning, self._pen = data.warning, (pen := Pen(book=book, now=now))
         self._meter, self._prefill_meter = Meter(), PrefillMeter(takes_over=book.epoch > 1)
         self._counts = CountMeter(takes_over=book.epoch > 1)
         self._scoring = ScoringDesk(
