@@ -239,6 +239,7 @@ class CostGroup(ApiModel):
     key: dict[str, str] = Field(description="By key its value; empty: the jobs do not say.")
     currency: str
     jobs: int
+    unpriced_jobs: int = Field(0, description="Of these, how many held time without a known price.")
     held_seconds: float
     unpriced_seconds: float = Field(description="Held without a known price.")
     known: float = Field(description="Cost of what has a price.")
@@ -280,7 +281,10 @@ class Checkpoint(ApiModel):
     attempt: int
     policy_version: int
     policy_digest: str
-    policy_path: str = Field(description="Folder of the policy in Hugging Face format.")
+    policy_path: str = Field(description="Folder of the policy in the blob store.")
+    policy_uri: str = Field(
+        "", description="The same folder, in Hugging Face format: a path, or the URI of a bucket."
+    )
     manifest: str = Field(description="Path of the manifest in the blob store.")
     parent: str | None = None
     data_cursor: int = 0

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote, urlsplit
+
 from ebbtide.wire import Dispatch, SampleKey
+
+
+def outside(store: str, path: str) -> str:
+    """`path` as other programs take it: a file's path, or a URI below the URL of the store."""
+    parts = urlsplit(store)
+    root = unquote(parts.path) if parts.scheme == "file" else store
+    return (
+        f"{root.rstrip('/')}/{path}" if parts.netloc or parts.scheme == "file" else f"{store}{path}"
+    )
 
 
 def job(uid: str) -> str:

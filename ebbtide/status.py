@@ -22,7 +22,7 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     `last_progress_time` (RFC 3339): when an outcome of a sample, a learned batch, a checkpoint or
     a commit last came; the operator's stall deadline counts from it. The first one of an attempt
     ends preRunningSeconds. outcome: "" while running | complete | failed; `reason` and `message`
-    say why. `attempt` and `planner_epoch` are the writer's fence: a planner leaves the status alone
+    say why. `warning`: what is odd with the job's data, of which it goes on all the same. `attempt` and `planner_epoch` are the writer's fence: a planner leaves the status alone
     once it shows a higher one.
     """
 
@@ -35,6 +35,7 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     outcome: str = ""
     reason: str = ""
     message: str = ""
+    warning: str = ""
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, rename="camel"):

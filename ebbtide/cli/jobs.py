@@ -126,6 +126,8 @@ def describe(job: Job) -> RenderableType:
     parts: list[RenderableType] = [table(columns, [_row(job)])]
     if job.message:
         parts.append(Text(job.message))
+    if warning := job_status.read(job.status, "progress", job_status.Progress).warning:
+        parts.append(Text(f"warning: {warning}"))
     rows = [
         (c.get("type", ""), c.get("status", ""), c.get("reason", ""), c.get("message", ""))
         for c in job.status.get("conditions", ())

@@ -38,7 +38,7 @@ def start(*, port: int, folder: Path | None, timeout: float, as_json: bool) -> N
     make_state_dir(state)
     _say_damage(state)
     if up := running(state):
-        _told(up, as_json=as_json, how="is running already")
+        told(up, as_json=as_json, how="is running already")
         return
     process = _launch(state, port)
     try:
@@ -47,7 +47,7 @@ def start(*, port: int, folder: Path | None, timeout: float, as_json: bool) -> N
     except BaseException:  # Ctrl-C too: what has not started yet is known to nobody else
         process.terminate()
         raise
-    _told(up, as_json=as_json, how="is ready")
+    told(up, as_json=as_json, how="is ready")
 
 
 def _launch(state: Path, port: int) -> subprocess.Popen[bytes]:
@@ -82,11 +82,15 @@ def _last_line(state: Path) -> str:
     return f"{lines[-1] if lines else 'it said nothing'} (all of it: {state / UP_LOG})"
 
 
-def _told(up: Up, *, as_json: bool, how: str) -> None:
+def told(up: Up, *, as_json: bool, how: str) -> None:
+    """Say where the stack is, for people or programs."""
     if as_json:
         print_json({"url": up.url, "tokenFile": up.token_file, "stateDir": up.state_dir})
     else:
-        print(f"ebbtide {how} at {up.url}\ntoken: {up.token_file}\nstop it with: ebbtide down")
+        page = f"page: {up.url}/ui (asks for the token)"
+        print(
+            f"ebbtide {how} at {up.url}\n{page}\ntoken: {up.token_file}\nstop it with: ebbtide down"
+        )
 
 
 def running(state: Path) -> Up | None:

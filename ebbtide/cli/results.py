@@ -209,7 +209,7 @@ def show_checkpoints(name: str, *, as_json: bool) -> None:
             str(one.attempt),
             f"v{one.policy_version}",
             one.policy_digest[:12],
-            one.policy_path,
+            one.policy_uri or one.policy_path,
         )
         for one in found.items
     ]

@@ -24,7 +24,15 @@ def show_groups(by: list[str], *, as_json: bool) -> None:
 
 def _group(one: CostGroup, by: list[str]) -> tuple[str, ...]:
     places = (one.key[key] or "none" for key in by)
-    return (*places, str(one.jobs), duration(one.held_seconds), money(one.total, one.currency))
+    return (*places, str(one.jobs), duration(one.held_seconds), total(one))
+
+
+def total(one: CostGroup) -> str:
+    """What the group cost; of jobs without a price, how many are missing in the sum."""
+    if one.total is not None or one.unpriced_jobs >= one.jobs:
+        return money(one.total, one.currency)
+    missing = f"{one.unpriced_jobs} job{'s' if one.unpriced_jobs != 1 else ''} without a price"
+    return f"{money(one.known, one.currency)} + {missing}"
 
 
 def show_reconciliation(days: float, *, as_json: bool) -> None:

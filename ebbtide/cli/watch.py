@@ -30,6 +30,8 @@ _COLOURS = {
     "learn": "magenta",
 }
 _BAR = 40
+_STATES = frozenset({"Running", "Suspended", "Complete", "Draining"})
+"""What the operator notes of a condition that has no words of its own."""
 _NOTES = 4
 
 
@@ -48,6 +50,11 @@ class Watched(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     ended: bool = False
 
+    @property
+    def warning(self) -> str:
+        """What the planner finds odd with the data, or empty."""
+        return job_status.read(self.status, "progress", job_status.Progress).warning
+
     def take(self, event: Event) -> Watched:
         """With one event more."""
         replace = msgspec.structs.replace
@@ -60,7 +67,7 @@ class Watched(msgspec.Struct, frozen=True):
                     evals=(*self.evals, *_mean(event.data, "evaluation")),
                     losses=(*self.losses, *_loss(event.data)),
                 )
-            case "note":
+            case "note" if not says_the_state(event):
                 return replace(self, notes=(*self.notes, note_line(event))[-_NOTES:])
             case "progress" | "end":
                 return replace(
@@ -100,7 +107,7 @@ def watch_job(name: str, *, as_json: bool) -> None:
         elif sys.stdout.isatty():
             last = _live(name, events)
         else:
-            last = _plain(name, events)
+            last = as_text(name, events)
     _finish(last)
 
 
@@ -122,7 +129,7 @@ def _as_lines(name: str, events: Iterable[Event]) -> Watched:
     return last
 
 
-def _plain(name: str, events: Iterable[Event]) -> Watched:
+def as_text(name: str, events: Iterable[Event]) -> Watched:
     """For pipes and logs: a line for each change of state and each step."""
     last = Watched(name)
     for event in events:
@@ -131,10 +138,17 @@ def _plain(name: str, events: Iterable[Event]) -> Watched:
             print(f"{name}: {new.state} {new.reason} {new.message}".rstrip(), flush=True)
         if event.type == "step":
             print(f"{name}: {step_line(event.data)}", flush=True)
-        if event.type == "note":
+        if event.type == "note" and not says_the_state(event):
             print(f"{name}: {note_line(event)}", flush=True)
+        if new.warning != last.warning:
+            print(f"{name}: warning: {new.warning}", flush=True)
         last = new
     return last
+
+
+def says_the_state(event: Event) -> bool:
+    """Whether a note says nothing but the state that the job's own line says too."""
+    return event.message in _STATES
 
 
 def note_line(event: Event) -> str:
@@ -195,6 +209,8 @@ def panel(job: Watched, seconds: float) -> RenderableType:
 def _rows(job: Watched) -> Iterable[tuple[str, RenderableType]]:
     progress = job_status.read(job.status, "progress", job_status.Progress)
     cost = job_status.read(job.status, "cost", job_status.CostStatus)
+    if job.warning:
+        yield "warning", job.warning
     yield "steps", _bar(progress.step, progress.total_steps)
     yield "phase", progress.phase or "-"
     if job.rewards:

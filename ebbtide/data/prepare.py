@@ -33,7 +33,7 @@ from ebbtide.ports import Blobs
 from ebbtide.spec import DpoSpec, FileSource, RewardModelSpec, RLHFJobSpec, Source, SupervisedSpec
 from ebbtide.wire import DatasetIndex, PromptRow, Ref, decode, digest, encode
 
-_FORMAT = 1
+_FORMAT = 2
 _DETAIL = 2000
 _TRACE = 16_000
 """Characters; names of fields and messages of libraries may be of any length."""
@@ -88,7 +88,7 @@ class Workshop:
         words = tokenizers.vocabulary(self._spec.model, self._tokenizer)
         fields = _fields(source, supervised, pairs=self._pairs)
         renderer = Renderer(tokenizer=self._tokenizer, template=self._template(), fields=fields)
-        sieve = Sieve(limits=limits, fields=fields, vocabulary=words.size)
+        sieve = Sieve(limits=limits, fields=fields, vocabulary=words.size, unknown_id=words.unknown)
         refs: list[Ref] = []
         n_rows = 0
         async for rows in self._rows(name, read(source), renderer, sieve):
@@ -107,8 +107,11 @@ class Workshop:
             stop_ids=words.stop_ids,
             pad_id=words.pad_id,
             vocab_size=words.size,
+            unknown=sieve.unknown,
         )
         self._say(f"{name}: {n_rows} rows, {len(sieve.too_long)} left out as too long")
+        if index.warning:
+            self._say(f"{name}: warning: {index.warning}")
         return await self._blobs.put(chunks.index_path(key), encode(index))
 
     async def _rows(

@@ -20,11 +20,17 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Sieve:
-    """Turns rendered rows into prepared ones; leaves out, and remembers, the too long."""
+    """Turns rendered rows into prepared ones; leaves out, and remembers, the too long.
 
-    def __init__(self, *, limits: Limits, fields: Fields, vocabulary: int) -> None:
+    `unknown`: rows passed whose prompt holds the token `unknown_id`.
+    """
+
+    def __init__(
+        self, *, limits: Limits, fields: Fields, vocabulary: int, unknown_id: int | None = None
+    ) -> None:
         self.too_long: list[str] = []
-        self.seen = 0
+        self.seen = self.unknown = 0
+        self._unknown_id = unknown_id
         self._limits = limits
         self._fields = fields
         self._vocabulary = vocabulary
@@ -35,6 +41,7 @@ class Sieve:
             self.seen += 1
             self._check(row, found)
             if self._fits(found):
+                self.unknown += self._unknown_id in found.prompt
                 yield self._row(row, found)
             else:
                 self.too_long.append(row.place)

@@ -40,11 +40,16 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Vocabulary(msgspec.Struct, frozen=True):
-    """Token ids: those that end an answer (sorted), the filler, and one above the largest."""
+    """Token ids: those that end an answer (sorted), the filler, and one above the largest.
+
+    `unknown`: stands for whatever the tokenizer does not know; None: it knows every text, or uses
+    a token that means something else too.
+    """
 
     stop_ids: tuple[int, ...]
     pad_id: int
     size: int
+    unknown: int | None = None
 
 
 def tokenizer_folder(model: ModelSpec) -> Path:
@@ -97,9 +102,11 @@ def vocabulary(model: ModelSpec, tokenizer: Any) -> Vocabulary:
     if not stop:
         detail = "the tokenizer has no EOS token and the job names none: answers would never end"
         raise Refused(detail, field="/spec/model/stopTokens")
-    pad = tokenizer.pad_token_id
+    pad, unknown = tokenizer.pad_token_id, tokenizer.unk_token_id
     size = int(text.get("vocab_size", len(tokenizer)))
-    return Vocabulary(tuple(sorted(stop)), min(stop) if pad is None else int(pad), size)
+    if unknown in {pad, tokenizer.bos_token_id, *stop}:
+        unknown = None
+    return Vocabulary(tuple(sorted(stop)), min(stop) if pad is None else int(pad), size, unknown)
 
 
 def _stop_id(tokenizer: Any, n: int, token: str) -> int:

@@ -8,7 +8,7 @@ from html import escape
 
 import msgspec
 
-from ebbtide.report.scales import Scale, extent, label, ticks, whole_ticks
+from ebbtide.report.scales import Scale, extent, label, labels, ticks, whole_ticks
 
 WIDTH, HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 14, 40
@@ -73,7 +73,7 @@ def lines(axes: Axes, drawn: Sequence[Line]) -> str:
         if len(line.points) <= _MAX_MARKS:
             body += [
                 f'<circle class="mark {line.css}" cx="{x.at(a):.1f}" cy="{y.at(b):.1f}" r="3">'
-                f"<title>{escape(line.name)}, {escape(axes.x)} {label(a)}: {b:.3f}</title></circle>"
+                f"<title>{escape(line.name)}, {escape(axes.x)} {label(a)}: {b:.4g}</title></circle>"
                 for a, b in line.points
             ]
     return _svg(axes, body)
@@ -138,8 +138,8 @@ def _ruler(axes: Axes, x: Scale, marks: Sequence[float], height: int) -> list[st
         *(
             f'<line class="grid" x1="{x.at(m):.1f}" x2="{x.at(m):.1f}" y1="8" y2="{bottom}"/>'
             f'<text class="tick" x="{x.at(m):.1f}" y="{bottom + 16}" text-anchor="middle">'
-            f"{label(m)}</text>"
-            for m in marks
+            f"{text}</text>"
+            for m, text in zip(marks, labels(marks), strict=True)
         ),
         (
             f'<text class="name" x="{middle}" y="{height - 4}" text-anchor="middle">'
@@ -235,12 +235,13 @@ def _y_scale(low: float, high: float) -> Scale:
 
 def _frame(axes: Axes, x: Scale, y: Scale) -> str:
     parts = []
-    for mark in ticks(y.low, y.high):
+    marks = ticks(y.low, y.high)
+    for mark, text in zip(marks, labels(marks), strict=True):
         at = f"{y.at(mark):.1f}"
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at}" y2="{at}"/>')
         parts.append(
             f'<text class="tick" x="{_LEFT - 8}" y="{at}" dy="0.32em" text-anchor="end">'
-            f"{label(mark)}</text>"
+            f"{text}</text>"
         )
     parts += [
         f'<text class="tick" x="{x.at(step):.1f}" y="{HEIGHT - _BOTTOM + 18}"'

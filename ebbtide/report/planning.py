@@ -149,8 +149,8 @@ def prompts(steps: Sequence[StepReport]) -> Section | None:
     return Section(
         title="Prompt tokens computed and saved",
         note=f"Of what engines that share nothing would compute, {share:.1%} were computed."
-        " Caching: an actor had a text that begins alike. Dedup: the prefill service computed it"
-        " for all.",
+        " Caching: an actor had a text that begins alike. Dedup: an actor took over what another"
+        " engine had computed, the prefill service or the actor that a sample came from.",
         svg=charts.stacked_bars(axes, [float(s.step) for s in counted], layers),
         legend=tuple((layer.css, layer.name) for layer in layers),
         columns=("step", *kinds),

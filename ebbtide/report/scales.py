@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -31,7 +31,8 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
-    return [round(number * step, 12) for number in range(first, last + 1)]
+    digits = 12 - math.floor(math.log10(step))  # of the step: a tick may be as small as 1e-12
+    return [round(number * step, digits) for number in range(first, last + 1)]
 
 
 def whole_ticks(low: int, high: int, about: int = 8) -> list[int]:
@@ -54,3 +55,11 @@ def label(value: float) -> str:
     if value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.4g}"
+
+
+def labels(marks: Sequence[float]) -> list[str]:
+    """Texts of ticks, with as many digits as tell them apart."""
+    short = [label(mark) for mark in marks]
+    if len(set(short)) == len(set(marks)):
+        return short
+    return [f"{mark:.9g}" for mark in marks]

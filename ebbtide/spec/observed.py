@@ -41,6 +41,7 @@ class ProgressStatus(Model):
     outcome: _Word = Field("", description="Empty while it runs; complete or failed.")
     reason: _Word = Field("", description="Why it failed, in one word.")
     message: _Text = Field("", description="Why, for people.")
+    warning: _Text = Field("", description="What is odd with the data; the job goes on.")
 
 
 class PolicyState(Model):

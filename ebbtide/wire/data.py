@@ -32,7 +32,10 @@ class PromptRow(Wire, frozen=True):
 
 
 class DatasetIndex(Wire, frozen=True):
-    """A prepared dataset: chunks of `chunk_rows` rows; `too_long` names what was left out."""
+    """A prepared dataset: chunks of `chunk_rows` rows; `too_long` names what was left out.
+
+    `unknown`: rows whose prompt holds the token that stands for what the tokenizer does not know.
+    """
 
     digest: str
     n_rows: int
@@ -44,6 +47,15 @@ class DatasetIndex(Wire, frozen=True):
     stop_ids: tuple[int, ...]
     pad_id: int
     vocab_size: int
+    unknown: int = 0
+
+    @property
+    def warning(self) -> str:
+        """What is odd with the rows, or empty."""
+        if not self.unknown:
+            return ""
+        words = "prompts hold tokens that the model does not know (<unk>)"
+        return f"{self.unknown} of {self.n_rows} {words}"
 
 
 class Sampling(Wire, frozen=True):

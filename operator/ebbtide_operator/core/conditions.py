@@ -20,6 +20,7 @@ _WRITERS = frozenset({"ebbtide-operator", "ebbtide-planner", "scale"})
 """Field managers that may write a pool's replicas."""
 _GATED = "SchedulingGated"
 _PENDING_SECONDS = 120.0
+_UNEXPLAINED = "its node has not started it, and says no reason"
 _SHOWN = ("Complete", "Failed", "Suspended", "Draining", "Running")
 KINDS = ("Accepted", "Running", "Suspended", "Complete", "Failed", "Degraded", "Draining")
 
@@ -145,7 +146,11 @@ def _running(look: Look, own: Own) -> Fact:
 
 def _comes_and_goes(look: Look, own: Own) -> bool:
     """An elastic pool of a job that runs: its actors come and go between and inside steps."""
-    return look.cast.spec.planner.scaling == "elastic" and own.holds("Running")
+    return _is_elastic(look) and own.holds("Running")
+
+
+def _is_elastic(look: Look) -> bool:
+    return look.cast.spec.planner.scaling == "elastic"
 
 
 def _suspended(own: Own, why_not: Reason | None, left: bool) -> Fact:
@@ -164,15 +169,40 @@ def _degraded(look: Look, own: Own) -> Fact:
         return Fact("Degraded", holds=True, reason=Reason.RESTARTING, message=words)
     if trouble := next(_troubles(look), None):
         return trouble
-    short = [
-        f"{one.name} {one.ready}/{one.desired}"
-        for one in own.roles
-        if own.holds("Running") and one.ready < one.desired
-    ]
-    if short:
-        words = "ready: " + ", ".join(short)
-        return Fact("Degraded", holds=True, reason=Reason.PODS_MISSING, message=words)
+    if own.holds("Running") and (short := _short(look, own)):
+        return _ill(Reason.PODS_MISSING, "ready: " + ", ".join(short))
     return Fact("Degraded", holds=False, reason=Reason.AS_WANTED)
+
+
+def _short(look: Look, own: Own) -> list[str]:
+    """Roles of which fewer pods are ready than must be, with the numbers."""
+    due = {one.name: min(one.desired, _must_be(look, one.name)) for one in own.roles}
+    return [
+        f"{one.name} {one.ready}/{due[one.name]}" for one in own.roles if one.ready < due[one.name]
+    ]
+
+
+def _must_be(look: Look, role: str) -> int:
+    """How many pods of the role the job needs.
+
+    What the planner scales needs no more than the least that the user allows: the pool's actors,
+    which it has started or lets go, and a service that it may do without.
+    """
+    if role == PREFILL and look.cast.spec.prefill.mode == "auto":
+        return 0
+    if role != DECODE or not _is_elastic(look):
+        return look.wanted(role)
+    least = max(1, look.cast.spec.decode.min_replicas)
+    return least if any(_is_late(pod, look.now) for pod in look.of(DECODE)) else 0
+
+
+def _is_late(pod: PodView, now: float) -> bool:
+    """An actor that was made long ago and is not ready."""
+    return _is_coming(pod) and _too_long(pod) <= now
+
+
+def _is_coming(pod: PodView) -> bool:
+    return pod.alive and not pod.status.ready and pod.label(labels.ROLE) == DECODE
 
 
 def _troubles(look: Look) -> Iterator[Fact]:
@@ -193,8 +223,8 @@ def _ill(reason: Reason, message: str) -> Fact:
 
 
 def pending_since(look: Look) -> list[float]:
-    """When the waiting of each pod becomes too long; one whose queue has not admitted it may wait."""
-    return [_too_long(pod) for pod in look.pods if _waits(pod)]
+    """When the start of each pod takes too long; one whose queue has not admitted it may wait."""
+    return [_too_long(pod) for pod in look.pods if _waits(pod) or _is_coming(pod)]
 
 
 def _pending(look: Look) -> str:
@@ -203,8 +233,12 @@ def _pending(look: Look) -> str:
     if not late:
         return ""
     first = min(late, key=lambda pod: (not pod.status.reason, _too_long(pod), pod.name))
-    words = f"{first.name}: {first.status.reason} {first.status.message}".strip()
-    return f"{len(late)} pods wait for their start; {words}"[:2000]
+    why = f"{first.status.reason} {first.status.message}".strip()
+    return f"{_waiting(len(late))}; {first.name}: {why or _UNEXPLAINED}"[:2000]
+
+
+def _waiting(number: int) -> str:
+    return "1 pod waits for its start" if number == 1 else f"{number} pods wait for their start"
 
 
 def _waits(pod: PodView) -> bool:
@@ -229,4 +263,9 @@ def _kept(look: Look, own: Own) -> bool:
 def _draining(left: int) -> Fact:
     if not left:
         return Fact("Draining", holds=False, reason=Reason.NOT_DRAINING)
-    return Fact("Draining", holds=True, reason=Reason.FREEING_PODS, message=f"{left} pods left")
+    return Fact("Draining", holds=True, reason=Reason.FREEING_PODS, message=left_over(left))
+
+
+def left_over(number: int) -> str:
+    """How many pods are still there, in words."""
+    return f"{number} pod{'s' if number != 1 else ''} left"

@@ -78,7 +78,7 @@ MEANINGS: dict[Reason, str] = {
     Reason.STALL_DEADLINE_EXCEEDED: "No progress for deadlines.stallSeconds.",
     Reason.ACTIVE_DEADLINE_EXCEEDED: "The job ran for deadlines.activeSeconds.",
     Reason.AS_WANTED: "Every wanted pod is there.",
-    Reason.PODS_MISSING: "Fewer pods are ready than wanted; the job goes on with the others.",
+    Reason.PODS_MISSING: "Fewer pods are ready than must be; the job goes on with the others.",
     Reason.PODS_PENDING: "A pod has waited two minutes for its start; the message says for what.",
     Reason.PODS_REFUSED: "The API server does not let a pod be made; the message is its own.",
     Reason.RESTARTING: "Pods failed since the last progress and are started again.",

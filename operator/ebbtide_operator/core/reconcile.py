@@ -116,7 +116,7 @@ def _delete(kept: Plan, job: Resource, seen: Observed, now: float) -> Plan:
         had = JOB_FINALIZER in job.metadata.finalizers
         return msgspec.structs.replace(kept, patches=(gone,)) if had else kept
     own = read_own(job)
-    words = f"{len(seen.pods)} pods left"
+    words = conditions.left_over(len(seen.pods))
     fact = conditions.Fact("Draining", holds=True, reason=Reason.DELETING, message=words)
     after = conditions.settle(own, [fact], generation=job.metadata.generation, now=now)
     deletes = tuple(d for pod in seen.pods for d in end(pod, STOP_GRACE))

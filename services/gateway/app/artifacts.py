@@ -103,7 +103,9 @@ class ArtifactRoutes:
                 data = await self._parts.blobs.fetch(ref)
             except NotFound:
                 continue
-            items.append(_checkpoint_view(ref, decode(data, Manifest)))
+            items.append(
+                _checkpoint_view(ref, decode(data, Manifest), self._parts.settings.blobs_url)
+            )
         return JSONResponse({"items": items})
 
     async def get_samples(
@@ -194,13 +196,15 @@ def _number(path: str) -> int:
     return int(path.rpartition("/")[2].partition(".")[0])
 
 
-def _checkpoint_view(ref: Ref, manifest: Manifest) -> dict[str, Any]:
+def _checkpoint_view(ref: Ref, manifest: Manifest, store: str) -> dict[str, Any]:
+    folder = manifest.index.path.rpartition("/")[0]
     return {
         "step": manifest.step,
         "attempt": manifest.attempt,
         "policyVersion": manifest.policy.n,
         "policyDigest": manifest.policy.digest,
-        "policyPath": manifest.index.path.rpartition("/")[0],
+        "policyPath": folder,
+        "policyUri": paths.outside(store, folder),
         "manifest": ref.path,
         "parent": manifest.parent.path if manifest.parent else None,
         "dataCursor": manifest.data_cursor,

@@ -68,6 +68,7 @@ def _sums(members: Sequence[Spending]) -> dict[str, Any]:
     known = sum(one.account.known for one in members)
     return {
         "jobs": len(members),
+        "unpricedJobs": sum(one.account.total is None for one in members),
         "heldSeconds": sum(one.account.held for one in members),
         "unpricedSeconds": unpriced,
         "known": known,

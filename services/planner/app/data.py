@@ -34,6 +34,9 @@ async def find_data(world: World, log: Log) -> Data:
         too_long=len(train.too_long),
         digest=train.digest,
     )
+    for name, index in (("train", train), ("eval", held_out)):
+        if index is not None and index.warning:
+            log.warning("data", part=name, why=index.warning)
     return Data(train, prepared.train, held_out)
 
 

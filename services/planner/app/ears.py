@@ -15,7 +15,15 @@ from ebbtide.ports import Change, Cluster, Resource
 from ebbtide.wire import Beat, Fact, Fence, PlannerBeat, encode
 from services.planner.app.errands import Errands
 from services.planner.app.world import World
-from services.planner.core.events import Event, Facts, Heard, PodsGone, PodStarted, Tick
+from services.planner.core.events import (
+    OUTLIVING,
+    Event,
+    Facts,
+    Heard,
+    PodsGone,
+    PodStarted,
+    Tick,
+)
 
 _FETCH = 512
 _FETCH_SECONDS = 1.0
@@ -98,7 +106,7 @@ class Ears:
             self._post(Tick(self._world.bus.connected))
 
     async def hear_pods(self, cluster: Cluster) -> None:
-        """Pods that start up, for cost; actors' pods that have ended: no lease needs to lapse."""
+        """Pods that start up, for cost; those that outlive planners and have ended: no lease need lapse."""
         namespace = self._world.settings.namespace
         while True:
             try:
@@ -113,19 +121,20 @@ class Ears:
             await self._world.clock.sleep(_WATCH_PAUSE)
 
     def _look_at_start(self, pod: Resource) -> None:
-        """Tell once when this planner's own pod, a rank of its attempt or an actor was started."""
+        """Tell once when this planner's own pod, a rank of its attempt or one that outlives both runs."""
         own, settings = pod.metadata.labels, self._world.settings
         started = pod.status.get("startedAt") or pod.status.get("startTime")
         ours = own.get(labels.JOB_UID) == settings.job_uid
-        if not ours or not started or pod.metadata.name in self._started:
+        known = _is_over(pod) or pod.metadata.name in self._started
+        if not ours or not started or known:
             return
         since = self._world.clock.now() - max(0.0, self._world.clock.wall() - unix_time(started))
         if pod.metadata.name == settings.pod:
             self._started.add(pod.metadata.name)
             self._post(PodStarted("planner", settings.pod, since))
-        elif own.get(labels.ROLE) == "decode":
+        elif (role := own.get(labels.ROLE, "")) in OUTLIVING:
             self._started.add(pod.metadata.name)
-            self._post(PodStarted("decode", pod.metadata.name, since, _place(pod)))
+            self._post(PodStarted(role, pod.metadata.name, since, _place(pod)))
         elif _is_rank(pod, settings.attempt):
             self._started.add(pod.metadata.name)
             self._post(PodStarted("learner", own.get(labels.INDEX, ""), since, _place(pod)))
@@ -134,9 +143,13 @@ class Ears:
         pod = change.resource
         own = pod.metadata.labels
         ours = own.get(labels.JOB_UID) == self._world.settings.job_uid
-        over = change.type == "DELETED" or pod.status.get("phase") in ("Succeeded", "Failed")
-        if ours and over and own.get(labels.ROLE) == "decode":
+        over = change.type == "DELETED" or _is_over(pod)
+        if ours and over and own.get(labels.ROLE) in OUTLIVING:
             self._post(PodsGone((pod.metadata.name,)))
+
+
+def _is_over(pod: Resource) -> bool:
+    return pod.status.get("phase") in ("Succeeded", "Failed")
 
 
 def _place(pod: Resource) -> tuple[tuple[str, str], ...]:

@@ -159,6 +159,12 @@ class Data(msgspec.Struct, frozen=True):
     train_ref: Ref
     eval: DatasetIndex | None = None
 
+    @property
+    def warning(self) -> str:
+        """What is odd with the rows, or empty."""
+        held_out = self.eval.warning if self.eval else ""
+        return "; ".join(filter(None, (self.train.warning, held_out and f"held out: {held_out}")))
+
 
 def rows_per_step(spec: RLHFJobSpec) -> int:
     """Rows of the data order that a training step uses up."""

@@ -1,7 +1,7 @@
 """What each pod's time was used for, by cause (pure; protocol.md 11).
 
-Fed by heartbeats, and for the start-up of planner and learner by what the operator says: from
-the start of a pod until it is first heard. Other time that no heartbeat explains is not spread over causes: the operator knows
+Fed by heartbeats, and for the start-up of each pod by what the operator says: from its start
+until it is first heard. Other time that no heartbeat explains is not spread over causes: the operator knows
 how long pods were held, and the difference is shown as unattributed.
 """
 

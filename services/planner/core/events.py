@@ -6,6 +6,9 @@ import msgspec
 
 from ebbtide.wire import Beat, CommandReply, Fact, LearnerReply, Ref
 
+OUTLIVING = ("decode", "prefill", "reward")
+"""Roles whose pods outlive planners and attempts."""
+
 
 class Prompt(msgspec.Struct, frozen=True):
     """What the planner needs of one prompt; the tokens stay where they are."""
@@ -57,7 +60,7 @@ class PodsGone(msgspec.Struct, frozen=True):
 
 
 class PodStarted(msgspec.Struct, frozen=True):
-    """This planner's own pod, a rank of this attempt's learner, or an actor runs since `since`.
+    """This planner's own pod, a rank of this attempt's learner, or one that outlives both runs.
 
     `pod`: its name, or the rank; `since` is on the planner's clock; `labels`: where it stands.
     """

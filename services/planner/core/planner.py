@@ -7,6 +7,7 @@ through the ledger.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ebbtide.errors import Fenced
@@ -34,6 +35,7 @@ from services.planner.core.course import ENDED, Course
 from services.planner.core.crew import Actor
 from services.planner.core.effects import Effect, Note
 from services.planner.core.events import (
+    OUTLIVING,
     Event,
     Facts,
     Heard,
@@ -79,7 +81,7 @@ class Planner:
         work, patience = config.work, config.patience
         grpo = work if isinstance(work, Grpo) else None
         self._config, self._pod, self._since = config, pod, now
-        self._pen = pen = Pen(book=book, now=now)
+        self._warning, self._pen = data.warning, (pen := Pen(book=book, now=now))
         self._meter, self._prefill_meter = Meter(), PrefillMeter(takes_over=book.epoch > 1)
         self._counts = CountMeter(takes_over=book.epoch > 1)
         self._scoring = ScoringDesk(
@@ -173,6 +175,7 @@ class Planner:
             course=self._course,
             training=self._training,
             crew=self._handouts.crew,
+            warning=self._warning,
         )
 
     def policy_status(self) -> PolicyStatus | None:
@@ -212,25 +215,24 @@ class Planner:
 
     def _pods_gone(self, names: Sequence[str]) -> None:
         self._mourn([a for a in map(self._handouts.gone, names) if a])
-        for name in names:  # one that was never heard too
-            self._meter.stop("decode", name, self._pen.now)
+        for role, name in itertools.product(OUTLIVING, names):  # one that was never heard too
+            self._meter.stop(role, name, self._pen.now)
 
     def _started(self, event: PodStarted) -> None:
         """What an earlier planner has heard is accounted for already."""
         if self._layout is not None:
             self._layout.stands(event.role, event.pod, dict(event.labels))
-        if event.role == "decode":
-            self._actor_started(event)
-        elif event.role == "planner" or self._pen.book.begins:
+        if self._is_new(event):
             self._meter.began(event.role, event.pod, event.since)
+            if event.role == "decode" and self._layout is not None:
+                self._layout.began(event.pod, event.since)
 
-    def _actor_started(self, event: PodStarted) -> None:
-        """Actors outlive planners and attempts: only the first planner knows the early ones."""
-        if self._pen.book.epoch > 1 and event.since < self._since:
-            return
-        self._meter.began("decode", event.pod, event.since)
-        if self._layout is not None:
-            self._layout.began(event.pod, event.since)
+    def _is_new(self, event: PodStarted) -> bool:
+        """Actors and services outlive planners: only the first planner knows the early ones."""
+        book = self._pen.book
+        if event.role in OUTLIVING:
+            return book.epoch == 1 or event.since >= self._since
+        return event.role == "planner" or book.begins
 
     # --- beats --------------------------------------------------------------------------------------
 

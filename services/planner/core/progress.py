@@ -34,7 +34,13 @@ class Standing(Progress, frozen=True, rename="camel"):
 
 
 def standing(
-    *, config: JobConfig, book: Book, course: Course, training: Training, crew: Crew
+    *,
+    config: JobConfig,
+    book: Book,
+    course: Course,
+    training: Training,
+    crew: Crew,
+    warning: str = "",
 ) -> Standing:
     """Draw it up; the time of the last progress is left to whoever knows the time of day."""
     step, outcome = book.open, course.outcome
@@ -47,6 +53,7 @@ def standing(
         outcome=outcome.outcome if outcome else "",
         reason=outcome.reason if outcome else "",
         message=_message(outcome.message if outcome else "", training),
+        warning=warning,
         planner_epoch=book.epoch,
         samples_expected=step.size if step else 0,
         samples_accepted=_known(step.rollouts) if step else 0,

@@ -153,17 +153,18 @@ async def say_started(rig: Rig, name: str, role: str) -> None:
     await rig.cluster.patch_status("Pod", "default", name, started)
 
 
-def test_the_time_in_which_planner_and_learner_start_up_has_its_cause(tmp_path: Path) -> None:
+def test_the_time_in_which_pods_start_up_has_its_cause(tmp_path: Path) -> None:
     async def scenario() -> None:
         rig = Rig(tmp_path)
         await rig.start()
         await say_started(rig, "planner-1", "planner")
         await say_started(rig, "job-learner-1-0", "learner")
+        await say_started(rig, "scorer", "reward")
         await rig.outcome()
         await rig.of("planner").task
         entries = reports(rig)[0].cost.entries
         startup = {e.role: e.seconds for e in entries if e.cause == "startup"}
-        assert set(startup) == {"planner", "learner"}
+        assert set(startup) == {"planner", "learner", "reward"}
         assert all(0.0 < seconds <= 1.0 for seconds in startup.values())
         await rig.stop()
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ebbtide.adapters.blobs import open_blobs
-from ebbtide.data import chunks
+from ebbtide.data import chunks, tokenizers
 from ebbtide.data.prepare import prepare
 from ebbtide.errors import Refused
 from ebbtide.ports import Blobs
-from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec import ModelSpec, RLHFJobSpec
 from ebbtide.wire import DatasetIndex, PromptRow, Ref, decode, unpack_ints
 
 REWARD = {"components": [{"type": "exact", "name": "right"}]}
@@ -88,6 +88,35 @@ async def test_long_prompts_are_left_out_and_named(job: Any, blobs: Blobs) -> No
     spec = job({"prompt": "abc"}, {"prompt": "ab"}, dataset__maxPromptTokens=2)
     index = await index_of(await prepared(spec, blobs), blobs)
     assert (index.n_rows, index.too_long) == (1, ("rows.jsonl:1",))
+
+
+async def test_prompts_with_unknown_tokens_are_counted_and_told(job: Any, blobs: Blobs) -> None:
+    said = io.StringIO()
+    spec = job({"prompt": "17 + 25?"}, {"prompt": "ab"}, {"prompt": "why?"})
+    index = await index_of(await prepared(spec, blobs, said), blobs)
+    words = "2 of 3 prompts hold tokens that the model does not know (<unk>)"
+    assert (index.unknown, index.warning) == (2, words)
+    assert f"train: warning: {words}" in said.getvalue()
+
+
+class Few:
+    """A tokenizer's special tokens."""
+
+    eos_token_id, pad_token_id, bos_token_id = 1, 0, None
+
+    def __init__(self, unk: int | None) -> None:
+        self.unk_token_id = unk
+
+    def __len__(self) -> int:
+        return 81
+
+
+@pytest.mark.parametrize(("unk", "found"), [(2, 2), (1, None), (None, None)])
+def test_a_token_that_means_something_else_too_is_not_called_unknown(
+    folder: Path, unk: int | None, found: int | None
+) -> None:
+    words = tokenizers.vocabulary(ModelSpec(uri=str(folder)), Few(unk))
+    assert words.unknown == found
 
 
 async def test_supervised_rows_carry_their_completion(job: Any, blobs: Blobs) -> None:

@@ -288,7 +288,21 @@ async def test_checkpoints_are_newest_first_and_those_that_retention_removed_are
     items = (await get(world, "checkpoints"))["items"]
     assert [item["step"] for item in items] == [30, 20]
     assert items[0]["policyPath"] == f"jobs/{UID}/attempts/0001/policies/00000030"
+    assert items[0]["policyUri"] == f"memory:///{items[0]['policyPath']}"
     assert items[0]["counters"] == {"samples": 30.0}
+
+
+@pytest.mark.parametrize(
+    ("store", "found"),
+    [
+        ("file:///var/my%20blobs", "/var/my blobs/jobs/u"),
+        ("s3://bucket/some/", "s3://bucket/some/jobs/u"),
+        ("gs://bucket", "gs://bucket/jobs/u"),
+        ("memory:///", "memory:///jobs/u"),
+    ],
+)
+def test_a_folder_is_named_as_other_programs_take_it(store: str, found: str) -> None:
+    assert paths.outside(store, "jobs/u") == found
 
 
 async def test_the_tokenizer_of_the_model_serves_once_publications_are_gone(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from ebbtide import labels, paths, usage
 from ebbtide.adapters.opencost import OpenCost
+from ebbtide.api import CostGroup
+from ebbtide.cli.spending import total
 from ebbtide.errors import Temporary
 from ebbtide.usage import Usage
 from services.gateway.core.submit import TENANT_LABEL
@@ -69,6 +71,23 @@ async def test_currencies_are_never_mixed_and_an_unknown_price_makes_a_total_unk
         ("a", 2, pytest.approx(1.5)),
         ("b", 2, None),
     ]
+
+
+async def test_a_sum_says_how_many_jobs_without_a_price_it_lacks() -> None:
+    world = await three_jobs()
+    await job(world, "unpriced", 10.0, tenant="b", prices=[])
+    async with world.client() as api:
+        found = (await api.get("/v1/costs", params={"by": "tenant"})).json()["items"]
+    told = [(one["unpricedJobs"], total(CostGroup.model_validate(one))) for one in found]
+    assert told == [(0, "1.5000 USD"), (1, "0.1000 USD + 1 job without a price")]
+
+
+async def test_a_sum_of_nothing_that_has_a_price_is_unknown() -> None:
+    world = World()
+    await job(world, "unpriced", 10.0, prices=[])
+    async with world.client() as api:
+        found = (await api.get("/v1/costs", params={"by": "tenant"})).json()["items"]
+    assert [total(CostGroup.model_validate(one)) for one in found] == ["unknown"]
 
 
 @pytest.mark.parametrize("key", ["colour", "label:", ""])

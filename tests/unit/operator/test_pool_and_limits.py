@@ -81,6 +81,54 @@ def test_a_job_runs_on_while_the_actors_of_its_elastic_pool_come_back(
     assert world.own.holds("Running") is runs
 
 
+def scaled(scaling: str, replicas: int) -> World:
+    """A running job whose pool was scaled from one actor, the new ones not started yet."""
+    world = running(a_job(planner={"scaling": scaling}, decode={"replicas": 1}))
+    world.patch(POOL, {"spec": {"replicas": replicas}})
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize(
+    ("scaling", "reason"), [("elastic", "AsWanted"), ("static", "PodsMissing")]
+)
+def test_actors_of_an_elastic_pool_that_start_are_not_missing(scaling: str, reason: str) -> None:
+    assert scaled(scaling, 3).reason("Degraded") == reason
+
+
+def test_an_elastic_pool_at_zero_misses_nobody_nor_when_it_comes_back() -> None:
+    world = scaled("elastic", 0)
+    world.rest()
+    assert world.reason("Degraded") == "AsWanted"
+    world.patch(POOL, {"spec": {"replicas": 2}})
+    world.settle()
+    assert world.reason("Degraded") == "AsWanted"
+    assert "PodsMissing" not in {note.reason for note in world.events}
+
+
+def test_an_elastic_pool_without_any_actor_ready_for_long_is_missing_one() -> None:
+    world = scaled("elastic", 1)
+    world.say("job-decode-0", ready=False)
+    world.settle()
+    world.now += 121.0
+    world.settle()
+    found = world.own.condition("Degraded")
+    assert found is not None
+    assert (found.reason, found.message) == ("PodsMissing", "ready: decode 0/1")
+
+
+def test_one_pod_that_waits_without_a_reason_is_told_as_one_and_with_that() -> None:
+    world = scaled("elastic", 2)
+    world.now += 121.0
+    world.settle()
+    found = world.own.condition("Degraded")
+    words = (
+        "1 pod waits for its start; job-decode-1: its node has not started it, and says no reason"
+    )
+    assert found is not None
+    assert found.message == words
+
+
 # --- deadlines and money --------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -390,3 +391,10 @@ def test_a_sample_that_is_cut_goes_on_with_its_tokens() -> None:
     counts = [report.samples for report in world.reports.values()]
     assert sum(c.resumed for c in counts) > 0
     assert sum(c.restarted for c in counts) == 0
+
+
+def test_what_is_odd_with_the_data_stands_in_the_status() -> None:
+    data = some_data()
+    odd = msgspec.structs.replace(data.train, unknown=2)
+    world = World(a_config(), msgspec.structs.replace(data, train=odd))
+    assert world.seat.planner.standing().warning.startswith(f"2 of {odd.n_rows} prompts hold")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ebbtide.api import CostReport, Job
 from ebbtide.report import ReportData, collect, render_html, render_json
-from ebbtide.report.scales import Scale, label, ticks, whole_ticks
+from ebbtide.report.scales import Scale, label, labels, ticks, whole_ticks
 from ebbtide.report.views import CAUSES, actors, sections
 from ebbtide.reports import (
     ActorTimeline,
@@ -210,6 +210,14 @@ def test_ticks_cover_their_range_evenly(low: float, span: float) -> None:
     assert found[-1] >= low + span - 1e-6 * span
     assert len(found) <= 13
     assert max(steps) - min(steps) <= 1e-4 * max(steps) + 1e-5
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 2.3e-12), (0.91, 0.910004), (0.0, 3.0e9)])
+def test_the_labels_of_an_axis_differ(low: float, high: float) -> None:
+    marks = ticks(low, high)
+    texts = labels(marks)
+    assert len(set(texts)) == len(marks) >= 4
+    assert [float(text) for text in texts] == pytest.approx(marks, rel=1e-6, abs=0.0)
 
 
 def test_counts_get_whole_ticks() -> None:
