@@ -94,11 +94,21 @@ class RLHFJobSpec(Model):
             raise ValueError("prices names a pool twice: keep one price per pool")
         if self.budget and not self.prices:
             raise ValueError("budget needs prices: add prices[] or remove budget")
+        self._check_evaluation()
         self._check_reward_model()
         self._check_critic()
         self._check_prefill()
         self._check_forward()
         return self
+
+    def _check_evaluation(self) -> None:
+        """A stored job has every default filled in, so only another value is known to be asked."""
+        usual = type(self.evaluation).model_fields["every_steps"].default
+        if self.dataset.eval is not None or self.evaluation.every_steps == usual:
+            return
+        given = isinstance(self.algorithm, SupervisedSpec)
+        fix = "remove it" if given else "add dataset.eval, or remove it"
+        raise ValueError(f"evaluation.everySteps evaluates nothing without dataset.eval: {fix}")
 
     def _check_reward_model(self) -> None:
         """It scores whole answers, each in a row of its own, by all its weights."""

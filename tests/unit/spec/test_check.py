@@ -218,3 +218,17 @@ def test_what_vllm_cannot_do_is_said_before_anything_starts(
     assert any(words in f.detail for f in faults_of(a_job(decode={"engine": "vllm", **decode})))
     harmless = a_job(decode={"engine": "torch", **decode, "referenceMode": False})
     assert check(harmless).spec.decode.engine == "torch"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fix"), [("grpo", "add dataset.eval, or remove it"), ("sft", ": remove it")]
+)
+def test_an_interval_of_evaluations_needs_rows_to_evaluate_on(algorithm: str, fix: str) -> None:
+    document = a_job(algorithm={"type": algorithm}, evaluation={"everySteps": 2})
+    (fault,) = faults_of(document)
+    assert "evaluation.everySteps evaluates nothing without dataset.eval" in fault.detail
+    assert fault.detail.endswith(fix)
+
+
+def test_a_stored_job_without_evaluation_is_still_a_job() -> None:
+    assert check(dump(check(a_job()))).spec.evaluation.every_steps == 10
