@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.text import Text
 
 from ebbtide import status as job_status
@@ -127,11 +128,12 @@ def describe(job: Job) -> RenderableType:
     if job.message:
         parts.append(Text(job.message))
     rows = [
-        (c.get("type", ""), c.get("status", ""), c.get("reason", ""), c.get("message", ""))
+        (c.get("type", ""), c.get("status", ""), c.get("reason", ""), escape(c.get("message", "")))
         for c in job.status.get("conditions", ())
     ]
     if rows:
-        parts += [Text(), table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)]
+        heads = ("CONDITION", "STATUS", "REASON", "MESSAGE")
+        parts += [Text(), table(heads, rows, folds="MESSAGE")]
     return Group(*parts)
 
 
