@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ebbtide.spec.algorithms import Algorithm, PpoSpec, RewardModelSpec, SupervisedSpec
-from ebbtide.spec.base import Model, Name
+from ebbtide.spec.base import CURRENCY_PATTERN, Model, Name
 from ebbtide.spec.roles import (
     BudgetSpec,
     CheckpointSpec,
@@ -52,7 +52,7 @@ class RLHFJobSpec(Model):
     learner: LearnerSpec = Field(default_factory=lambda: LearnerSpec(), description="Learner gang.")
     planner: PlannerSpec = Field(default_factory=lambda: PlannerSpec(), description="Planner.")
     prices: tuple[PriceSpec, ...] = Field((), max_length=64, description="Price per pool.")
-    currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="Unit of prices and budget.")
+    currency: str = Field("USD", pattern=CURRENCY_PATTERN, description="Unit of prices and budget.")
     checkpoint: CheckpointSpec = Field(
         default_factory=lambda: CheckpointSpec(), description="Checkpoints."
     )

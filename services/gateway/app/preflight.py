@@ -33,7 +33,7 @@ from ebbtide.spec import (
 )
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
-from services.gateway.app.words import template_fault, unknown
+from services.gateway.app.words import hub_words, template_fault, unknown
 
 _NO_GPU = "this machine has no NVIDIA GPU (no /dev/nvidia0): use cpu or auto"
 _MAX_LINE = 1 << 22
@@ -107,9 +107,9 @@ def _model(job: RLHFJob) -> Iterator[Fault]:
 
 def _model_folder(model: ModelSpec) -> Iterator[Fault]:
     pointer = "/spec/model/uri"
-    folder = _path(model.uri)
+    folder = _path(model.uri, hint=hub_words(model.uri))
     if not folder.is_dir():
-        yield Fault(pointer, f"there is no folder {folder}")
+        yield Fault(pointer, f"there is no folder {folder}{hub_words(str(folder))}")
         return
     if not (folder / "config.json").is_file():
         yield Fault(pointer, f"{folder} has no config.json: it is not a Hugging Face model folder")
@@ -120,9 +120,10 @@ def _model_folder(model: ModelSpec) -> Iterator[Fault]:
 
 
 def _tokenizer_folder(model: ModelSpec, pointer: str) -> Iterator[Fault]:
-    folder = _path(model.tokenizer_uri or model.uri)
+    uri = model.tokenizer_uri or model.uri
+    folder = _path(uri, hint=hub_words(uri))
     if not folder.is_dir():
-        yield Fault(pointer, f"there is no folder {folder}")
+        yield Fault(pointer, f"there is no folder {folder}{hub_words(str(folder))}")
     elif not any((folder / name).is_file() for name in _TOKENIZERS):
         yield Fault(pointer, f"{folder} has no tokenizer.json")
     else:
@@ -312,12 +313,12 @@ def _train_row(job: RLHFJob) -> dict[str, Any] | None:
         return None
 
 
-def _path(uri: str) -> Path:
+def _path(uri: str, *, hint: str = "") -> Path:
     """The path that `uri` names; raises Refused, or ValueError for what cannot be a URI."""
     path = local_path(uri)
     if not path.is_absolute():
         detail = "give the whole path, services run in folders of their own"
-        raise Refused(f"{uri} is relative: {detail}")
+        raise Refused(f"{uri} is relative: {detail}{hint}")
     return path
 
 
