@@ -19,7 +19,6 @@ from ebbtide.cli.ending import say
 from ebbtide.cli.show import console, duration, money, print_json, state, table
 from ebbtide.client import Client, Unreachable
 from ebbtide.errors import Refused
-from ebbtide.spec.check import check
 
 _OFFLINE = "no gateway answered: only the schema was checked"
 
@@ -59,6 +58,8 @@ def validate_file(file: Path, *, estimate: bool, as_json: bool) -> None:
 
 
 def _validate_here(document: Any, *, as_json: bool, why: str) -> None:
+    from ebbtide.spec.check import check  # noqa: PLC0415 - all of the job's schema, only here
+
     named = document
     if isinstance(document, dict):
         metadata = document.get("metadata", {})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 GROUP = "rlhf.ebbtide.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -21,21 +20,6 @@ PATTERN_WORDS = {
     NAME_PATTERN: "must be lower-case letters, digits and -, and start with a letter",
     URI_PATTERN: "must have no spaces and no control characters",
 }
-
-
-class Model(BaseModel):
-    """Base of all parts: strict, frozen, camelCase outside."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        allow_inf_nan=False,
-    )
-
 
 Uri = Annotated[str, Field(min_length=1, max_length=2048, pattern=URI_PATTERN)]
 Name = Annotated[str, Field(min_length=1, max_length=40, pattern=NAME_PATTERN)]

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.spec.base import ENTRY_POINT_PATTERN, Model, Name, Uri
+from ebbtide.models import Model
+from ebbtide.spec.base import ENTRY_POINT_PATTERN, Name, Uri
 
 
 class RuleReward(Model):

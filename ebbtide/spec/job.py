@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from ebbtide.models import Model
 from ebbtide.spec.algorithms import Algorithm, PpoSpec, RewardModelSpec, SupervisedSpec
-from ebbtide.spec.base import CURRENCY_PATTERN, Model, Name
+from ebbtide.spec.base import CURRENCY_PATTERN, Name
 from ebbtide.spec.roles import (
     BudgetSpec,
     CheckpointSpec,

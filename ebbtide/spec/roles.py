@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.spec.base import WORD_PATTERN, Model, Name, Seconds, Uri
+from ebbtide.models import Model
+from ebbtide.spec.base import WORD_PATTERN, Name, Seconds, Uri
 from ebbtide.spec.components import CodeReward, Component
 from ebbtide.spec.templates import fence
 

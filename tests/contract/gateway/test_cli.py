@@ -214,10 +214,19 @@ def test_a_report_that_cannot_be_written_says_so(run: Run, gateway: Served, tmp_
 def test_samples_and_cost_have_words_for_nothing(run: Run, gateway: Served) -> None:
     gateway.do(gateway.world.put_job("bare"))
     assert run("samples", "bare").stdout == "no samples yet\n"
-    told = run("samples", "bare", "--step", "999").stdout
-    assert told == "no train or eval samples in step 999, or not yet\n"
     assert "total 0.0000 USD" in run("cost", "bare").stdout
     assert run("samples", "bare", "--purpose", "test").exit_code == 2
+
+
+@pytest.mark.parametrize("command", [("samples", "empty", "--step"), ("explain", "empty")])
+def test_a_step_that_is_not_there_is_an_error_of_every_command(
+    run: Run, gateway: Served, command: tuple[str, ...]
+) -> None:
+    if "empty" not in run("list").stdout:
+        gateway.do(gateway.world.put_job("empty"))
+    found = run(*command, "99")
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert "step 99" in found.stderr
 
 
 def test_samples_that_are_alike_are_counted_together(run: Run, gateway: Served) -> None:

@@ -1,0 +1,20 @@
+"""The list of commands in `ebbtide --help`."""
+
+from __future__ import annotations
+
+import click
+from typer.core import TyperGroup
+
+_WHOLE = 400
+"""Characters; no summary is longer."""
+
+
+class WholeSummaries(TyperGroup):
+    """Commands whose summaries take more lines where click would cut them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the section of commands."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, one.get_short_help_str(_WHOLE)) for name, one in found if one is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
