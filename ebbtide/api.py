@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from ebbtide.figures import Figures
 from ebbtide.reports import DecisionReport, MigrationReport
-from ebbtide.slices import Figures
 
 JobState = Literal[
     "Pending", "Starting", "Running", "Draining", "Suspended", "Complete", "Failed", "Cancelled"

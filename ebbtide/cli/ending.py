@@ -64,8 +64,13 @@ def fail(line: str, code: int = FAILED) -> NoReturn:
 
 
 def _explain(error: EbbtideError) -> None:
-    say(str(error))
-    for pointer, detail in faults(error):
+    found, said = faults(error), str(error)
+    repeated = bool(found) and found[0][1] in said
+    if repeated and len(found) == 1:
+        say(said)
+        return
+    say(f"{len(found)} things are wrong:" if repeated else said)
+    for pointer, detail in found:
         print(f"  {pointer or 'the document'}: {detail}", file=sys.stderr)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.text import Text
 
 from ebbtide import status as job_status
@@ -18,7 +19,6 @@ from ebbtide.cli.ending import say
 from ebbtide.cli.show import console, duration, money, print_json, state, table
 from ebbtide.client import Client, Unreachable
 from ebbtide.errors import Refused
-from ebbtide.spec.check import check
 
 _OFFLINE = "no gateway answered: only the schema was checked"
 
@@ -58,6 +58,8 @@ def validate_file(file: Path, *, estimate: bool, as_json: bool) -> None:
 
 
 def _validate_here(document: Any, *, as_json: bool, why: str) -> None:
+    from ebbtide.spec.check import check  # noqa: PLC0415 - all of the job's schema, only here
+
     named = document
     if isinstance(document, dict):
         metadata = document.get("metadata", {})
@@ -129,11 +131,12 @@ def describe(job: Job) -> RenderableType:
     if warning := job_status.read(job.status, "progress", job_status.Progress).warning:
         parts.append(Text(f"warning: {warning}"))
     rows = [
-        (c.get("type", ""), c.get("status", ""), c.get("reason", ""), c.get("message", ""))
+        (c.get("type", ""), c.get("status", ""), c.get("reason", ""), escape(c.get("message", "")))
         for c in job.status.get("conditions", ())
     ]
     if rows:
-        parts += [Text(), table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)]
+        heads = ("CONDITION", "STATUS", "REASON", "MESSAGE")
+        parts += [Text(), table(heads, rows, folds="MESSAGE")]
     return Group(*parts)
 
 

@@ -19,6 +19,7 @@ from ebbtide import lock
 from ebbtide.cli.ending import FAILED, fail, say
 from ebbtide.cli.show import print_json
 from ebbtide.endpoint import UP_LOG, Up, damage, make_state_dir, read_up, state_dir
+from ebbtide.last_words import sentence
 
 _MODULE = "ebbtide_operator.up"
 _SWEEP = "ebbtide_operator.down"
@@ -78,8 +79,8 @@ def _await(state: Path, process: subprocess.Popen[bytes], timeout: float, shown:
 
 
 def _last_line(state: Path) -> str:
-    lines = (state / UP_LOG).read_text("utf-8", "replace").strip().splitlines()
-    return f"{lines[-1] if lines else 'it said nothing'} (all of it: {state / UP_LOG})"
+    said = sentence((state / UP_LOG).read_text("utf-8", "replace"))
+    return f"{said or 'it said nothing'} (all of it: {state / UP_LOG})"
 
 
 def told(up: Up, *, as_json: bool, how: str) -> None:

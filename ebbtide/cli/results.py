@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from ebbtide.api import LogLine, Sample, SampleWhole
+from ebbtide.cli.ending import fail
 from ebbtide.cli.show import (
     console,
     print_json,
@@ -123,6 +124,8 @@ def show_samples(
             after = page.next
             if after is None:
                 break
+    if not found and step is not None:
+        fail(_no_samples(step, purpose))
     if as_json:
         print_json(found)
         return

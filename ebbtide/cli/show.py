@@ -47,12 +47,21 @@ def plain(value: Any) -> Any:
     return value
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A plain table; columns that begin with '>' are aligned to the right."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, folds: str = "") -> Table:
+    """A plain table; columns that begin with '>' are aligned to the right.
+
+    The column `folds` takes more lines where there is little room, so that others keep theirs.
+    """
     found = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         right = column.startswith(">")
-        found.add_column(column.lstrip(">"), justify="right" if right else "left", no_wrap=True)
+        name = column.lstrip(">")
+        found.add_column(
+            name,
+            justify="right" if right else "left",
+            no_wrap=name != folds,
+            overflow="fold" if name == folds else "ellipsis",
+        )
     for row in rows:
         found.add_row(*row)
     return found

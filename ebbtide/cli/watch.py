@@ -20,6 +20,7 @@ from ebbtide.api import Event
 from ebbtide.cli.ending import FAILED, say
 from ebbtide.cli.show import duration, money, print_json_line, state
 from ebbtide.client import Client
+from ebbtide.last_words import sentence
 
 PHASES = ("plan", "sync", "decode", "score", "learn")
 _COLOURS = {
@@ -108,16 +109,18 @@ def watch_job(name: str, *, as_json: bool) -> None:
             last = _live(name, events)
         else:
             last = as_text(name, events)
-    _finish(last)
+    finish(last)
 
 
-def _finish(last: Watched) -> NoReturn:
+def finish(last: Watched) -> NoReturn:
+    """Say how the job ended, and end with 0 only for a Complete one."""
     if last.state == "Complete":
         raise typer.Exit(0)
     failure = last.status.get("lastFailure") or {}
     say(f"{last.name} is {last.state}: {last.reason} {last.message}".rstrip())
-    if failure.get("message"):
-        say(f"last failure, {failure.get('role')} {failure.get('pod')}: {failure['message']}")
+    said = sentence(failure.get("message") or "")
+    if said and said not in last.message:
+        say(f"last failure, {failure.get('role')} {failure.get('pod')}: {said}")
     raise typer.Exit(FAILED)
 
 

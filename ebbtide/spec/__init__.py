@@ -5,6 +5,7 @@ a unit where it has one, and a description; an unknown field is an error. Python
 snake_case, the wire and YAML are camelCase. Pure: reads no file, knows no cluster.
 """
 
+from ebbtide.models import Model
 from ebbtide.spec.algorithms import (
     Algorithm,
     CispoSpec,
@@ -28,15 +29,7 @@ from ebbtide.spec.algorithms import (
     SoftOverlong,
     SupervisedSpec,
 )
-from ebbtide.spec.base import (
-    API_VERSION,
-    GROUP,
-    NAME_PATTERN,
-    Model,
-    Name,
-    Seconds,
-    Uri,
-)
+from ebbtide.spec.base import API_VERSION, GROUP, NAME_PATTERN, Name, Seconds, Uri
 from ebbtide.spec.components import (
     CodeReward,
     Component,

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ebbtide.spec.base import Model, Uri
+from ebbtide.models import Model
+from ebbtide.spec.base import Uri
 
 
 class KlSpec(Model):

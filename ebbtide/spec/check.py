@@ -39,7 +39,9 @@ class Invalid(Refused):
 def check(document: Any) -> RLHFJob:
     """The job that `document` (plain JSON values) describes; raises Invalid."""
     if not isinstance(document, dict):
-        raise Invalid([Fault("", "a job is an object with apiVersion, kind, metadata and spec")])
+        empty = "the document is empty: " if document is None else ""
+        words = f"{empty}a job is an object with apiVersion, kind, metadata and spec"
+        raise Invalid([Fault("", words)])
     try:
         # As JSON, because strict mode takes a list for a tuple only there.
         # By alias alone: the names that our own code builds specs with are not the document's.
@@ -119,11 +121,23 @@ def _words(item: Any) -> str:
     if item["type"] == "extra_forbidden":
         return f"is not a known field{_meant(str(item['loc'][-1]))}"
     if item["type"] == "union_tag_invalid":
-        return f"type must be one of {item['msg'].partition('expected tags: ')[2]}"
+        return _branch(item["msg"])
     if item["type"] == "string_pattern_mismatch" and (said := _pattern_words(item["msg"])):
         return said
     text: str = item["msg"].removeprefix("Value error, ")
     return text[:1].lower() + text[1:] if text.startswith(("Input", "String", "List")) else text
+
+
+def _branch(message: str) -> str:
+    """Which types there are, and the one that was probably meant.
+
+    `message` is pydantic's: "Input tag 'a' found using 'type' does not match any of the expected
+    tags: 'b', 'c'".
+    """
+    said, _, expected = message.partition("expected tags: ")
+    tag = said.removeprefix("Input tag '").partition("' found using")[0]
+    near = get_close_matches(tag, [one.strip(" '") for one in expected.split(",")], n=1)
+    return f"type must be one of {expected}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _pattern_words(message: str) -> str:
@@ -146,5 +160,5 @@ def _field_names(model: type[BaseModel]) -> list[str]:
 
 
 def _summary(found: Sequence[Fault]) -> str:
-    first = f"{found[0].pointer or 'the document'} {found[0].detail}"
+    first = f"{found[0].pointer} {found[0].detail}".lstrip()
     return first if len(found) == 1 else f"{first} (and {len(found) - 1} more)"

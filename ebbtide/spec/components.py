@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.spec.base import Model, Name, Uri
+from ebbtide.models import Model
+from ebbtide.spec.base import ENTRY_POINT_PATTERN, Name, Uri
 
 
 class RuleReward(Model):
@@ -53,7 +54,7 @@ class FunctionReward(Model):
     name: Name = Field(description="Name of the component in metrics and samples.")
     entry_point: str = Field(
         max_length=256,
-        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        pattern=ENTRY_POINT_PATTERN,
         description="module:function, called as f(prompt=, response=, reference=) -> float.",
     )
     weight: float = Field(1.0, ge=-1000, le=1000, description="Factor in the total.")

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from ebbtide.models import Model
 from ebbtide.spec.algorithms import Algorithm, PpoSpec, RewardModelSpec, SupervisedSpec
-from ebbtide.spec.base import Model, Name
+from ebbtide.spec.base import CURRENCY_PATTERN, Name
 from ebbtide.spec.roles import (
     BudgetSpec,
     CheckpointSpec,
@@ -52,7 +53,7 @@ class RLHFJobSpec(Model):
     learner: LearnerSpec = Field(default_factory=lambda: LearnerSpec(), description="Learner gang.")
     planner: PlannerSpec = Field(default_factory=lambda: PlannerSpec(), description="Planner.")
     prices: tuple[PriceSpec, ...] = Field((), max_length=64, description="Price per pool.")
-    currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="Unit of prices and budget.")
+    currency: str = Field("USD", pattern=CURRENCY_PATTERN, description="Unit of prices and budget.")
     checkpoint: CheckpointSpec = Field(
         default_factory=lambda: CheckpointSpec(), description="Checkpoints."
     )
@@ -94,11 +95,21 @@ class RLHFJobSpec(Model):
             raise ValueError("prices names a pool twice: keep one price per pool")
         if self.budget and not self.prices:
             raise ValueError("budget needs prices: add prices[] or remove budget")
+        self._check_evaluation()
         self._check_reward_model()
         self._check_critic()
         self._check_prefill()
         self._check_forward()
         return self
+
+    def _check_evaluation(self) -> None:
+        """A stored job has every default filled in, so only another value is known to be asked."""
+        usual = type(self.evaluation).model_fields["every_steps"].default
+        if self.dataset.eval is not None or self.evaluation.every_steps == usual:
+            return
+        given = isinstance(self.algorithm, SupervisedSpec)
+        fix = "remove it" if given else "add dataset.eval, or remove it"
+        raise ValueError(f"evaluation.everySteps evaluates nothing without dataset.eval: {fix}")
 
     def _check_reward_model(self) -> None:
         """It scores whole answers, each in a row of its own, by all its weights."""

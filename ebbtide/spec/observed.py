@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ebbtide.spec.base import Model
+from ebbtide.models import Model
 from ebbtide.spec.job import Condition
 
 _Time = Annotated[str, Field(max_length=40)]

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.spec.base import Model, Name, Seconds, Uri
+from ebbtide.models import Model
+from ebbtide.spec.base import WORD_PATTERN, Name, Seconds, Uri
 from ebbtide.spec.components import CodeReward, Component
 from ebbtide.spec.templates import fence
 
@@ -332,7 +333,7 @@ class RestartSpec(Model):
     id: str = Field(
         min_length=1,
         max_length=64,
-        pattern=r"^[A-Za-z0-9._-]+$",
+        pattern=WORD_PATTERN,
         description="Any word. Another one than before frees every pod, as suspending does, and"
         " starts the next attempt; the same one again does nothing.",
     )

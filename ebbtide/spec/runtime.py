@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ebbtide.spec.base import Model, Name
+from ebbtide.models import Model
+from ebbtide.spec.base import Name
 
 _Word = Annotated[str, Field(max_length=253)]
 _Words = Annotated[dict[str, str], Field(max_length=64)]

@@ -56,3 +56,8 @@ class GatewaySettings(ProcessSettings):
     """Open event and log streams of this process; more gets 429."""
     send_seconds: float = Field(default=30.0, gt=0, le=600)
     """A stream whose client takes no byte for so long is cut; it can resume."""
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether jobs run on this machine: the local platform, which shows us their files."""
+        return self.check_paths and not self.cluster.startswith("kubernetes")

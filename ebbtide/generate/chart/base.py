@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ebbtide.spec.base import Model
+from ebbtide.models import Model
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 Namespace = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]

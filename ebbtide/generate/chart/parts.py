@@ -17,7 +17,7 @@ from ebbtide.generate.chart.base import (
     Variables,
     asked,
 )
-from ebbtide.spec.base import Model
+from ebbtide.models import Model
 
 
 class Images(Model):

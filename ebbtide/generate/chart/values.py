@@ -29,7 +29,8 @@ from ebbtide.generate.chart.parts import (
     Retention,
     Valkey,
 )
-from ebbtide.spec.base import Model, Name
+from ebbtide.models import Model
+from ebbtide.spec.base import Name
 from ebbtide.spec.runtime import ClusterRLHFRuntimeSpec
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ebbtide import labels
+from ebbtide.last_words import sentence
 from ebbtide.objects import rfc3339, unix_time
 from ebbtide_operator.core.look import Look
 from ebbtide_operator.core.pods import LEARNER, PLANNER
@@ -159,8 +160,7 @@ def _said(failure: LastFailure | None) -> str:
     if failure is None:
         return ""
     code = "" if failure.exit_code is None else f" (exit code {failure.exit_code})"
-    last = failure.message.strip().rsplit("\n", 1)[-1]
-    return f"{failure.pod}: {failure.reason}{code}: {last}"[:2000]
+    return f"{failure.pod}: {failure.reason}{code}: {sentence(failure.message)}"[:2000]
 
 
 def _late(look: Look, own: Own) -> Verdict | None:

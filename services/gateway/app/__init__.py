@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
+from ebbtide import gpus
 from ebbtide.errors import EbbtideError
 from ebbtide.logs import Log
 from ebbtide.metrics import render
@@ -74,7 +75,8 @@ def routes(parts: Parts, registry: CollectorRegistry) -> FastAPI:
         title="ebbtide", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     streams = Streams(parts.settings.max_streams)
-    look = partial(preflight.look, paths=parts.settings.check_paths)
+    here = gpus.count() if parts.settings.runs_here else None
+    look = partial(preflight.look, paths=parts.settings.check_paths, gpus=here)
     # Installed one by one on the app's own router: a nested router hides its routes' methods.
     histories, tallies = Histories(blobs=parts.blobs), Tallies(blobs=parts.blobs)
     held = HeldTime(blobs=parts.blobs)

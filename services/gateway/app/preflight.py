@@ -29,11 +29,13 @@ from ebbtide.spec import (
     RLHFJob,
     RuleReward,
     SftSpec,
+    SupervisedSpec,
 )
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
-from services.gateway.app.words import template_fault, unknown
+from services.gateway.app.words import hub_words, template_fault, unknown
 
+_NO_GPU = "this machine has no NVIDIA GPU (no /dev/nvidia0): use cpu or auto"
 _MAX_LINE = 1 << 22
 _MAX_WORDS = 500
 _ROLES = ("learner", "decode", "reward", "planner")
@@ -48,12 +50,33 @@ class Findings(msgspec.Struct, frozen=True):
     warnings: tuple[Fault, ...] = ()
 
 
-def look(job: RLHFJob, *, paths: bool) -> Findings:
-    """Findings of `job`; `paths` is off where this process does not see the learner's files."""
+def look(job: RLHFJob, *, paths: bool, gpus: int | None = None) -> Findings:
+    """Findings of `job`; `paths` is off where this process does not see the learner's files.
+
+    `gpus`: of this machine, where jobs run on it; None: they run elsewhere.
+    """
     faults = [*_rewards(job), *_tasks(job), *_template(job)]
+    if gpus == 0:
+        faults += _devices(job)
     if paths:
         faults += [*_model(job), *_engine(job), *_data(job), *_profile(job), *_judges(job)]
     return Findings(tuple(faults), tuple(_warnings(job, paths=paths)))
+
+
+def _devices(job: RLHFJob) -> Iterator[Fault]:
+    """Roles and judges that ask for a GPU where there is none."""
+    spec = job.spec
+    asked = {"learner": spec.learner.device}
+    if not isinstance(spec.algorithm, SupervisedSpec) and spec.decode.engine != "emulated":
+        asked["decode"] = spec.decode.device
+    if spec.prefill.mode != "colocated":
+        asked["prefill"] = spec.prefill.device
+    for number, part in enumerate(spec.reward.components if spec.reward else ()):
+        if isinstance(part, ModelReward):
+            asked[f"reward/components/{number}"] = part.device
+    for place, device in asked.items():
+        if device == "cuda":
+            yield Fault(f"/spec/{place}/device", _NO_GPU)
 
 
 def _looked(pointer: str, faults: Iterator[Fault]) -> Iterator[Fault]:
@@ -84,9 +107,9 @@ def _model(job: RLHFJob) -> Iterator[Fault]:
 
 def _model_folder(model: ModelSpec) -> Iterator[Fault]:
     pointer = "/spec/model/uri"
-    folder = _path(model.uri)
+    folder = _path(model.uri, hint=hub_words(model.uri))
     if not folder.is_dir():
-        yield Fault(pointer, f"there is no folder {folder}")
+        yield Fault(pointer, f"there is no folder {folder}{hub_words(str(folder))}")
         return
     if not (folder / "config.json").is_file():
         yield Fault(pointer, f"{folder} has no config.json: it is not a Hugging Face model folder")
@@ -97,9 +120,10 @@ def _model_folder(model: ModelSpec) -> Iterator[Fault]:
 
 
 def _tokenizer_folder(model: ModelSpec, pointer: str) -> Iterator[Fault]:
-    folder = _path(model.tokenizer_uri or model.uri)
+    uri = model.tokenizer_uri or model.uri
+    folder = _path(uri, hint=hub_words(uri))
     if not folder.is_dir():
-        yield Fault(pointer, f"there is no folder {folder}")
+        yield Fault(pointer, f"there is no folder {folder}{hub_words(str(folder))}")
     elif not any((folder / name).is_file() for name in _TOKENIZERS):
         yield Fault(pointer, f"{folder} has no tokenizer.json")
     else:
@@ -253,6 +277,9 @@ def _warnings(job: RLHFJob, *, paths: bool) -> Iterator[Fault]:
             priced.add(part.pool)  # said once
             detail = f"the pool {part.pool} has no price, so its cost will be unknown"
             yield Fault(f"/spec/{role}/pool", detail)
+    if job.spec.dataset.eval is None and "every_steps" in job.spec.evaluation.model_fields_set:
+        detail = "nothing is evaluated: there is no dataset.eval"
+        yield Fault("/spec/evaluation/everySteps", detail)
     if paths:
         yield from _unanswered(job)
     else:
@@ -286,12 +313,12 @@ def _train_row(job: RLHFJob) -> dict[str, Any] | None:
         return None
 
 
-def _path(uri: str) -> Path:
+def _path(uri: str, *, hint: str = "") -> Path:
     """The path that `uri` names; raises Refused, or ValueError for what cannot be a URI."""
     path = local_path(uri)
     if not path.is_absolute():
         detail = "give the whole path, services run in folders of their own"
-        raise Refused(f"{uri} is relative: {detail}")
+        raise Refused(f"{uri} is relative: {detail}{hint}")
     return path
 
 

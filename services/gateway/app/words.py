@@ -7,6 +7,7 @@ left to it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _LARGEST = 64 << 20
+_HUB = re.compile(r"[A-Za-z0-9][\w-]*/[A-Za-z0-9][\w.-]*")
 _MORE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 """Files that may add tokens, in several forms."""
 
@@ -33,6 +35,26 @@ def template_fault(template: str) -> str:
     except RecursionError:
         return "the chat template cannot be parsed: it is nested too deeply"
     return ""
+
+
+def hub_words(uri: str) -> str:
+    """What to add to "there is no such folder" where `uri` may be a model's name on a hub.
+
+    The command line has put the folder of the job file before it.
+    """
+    owner, _, model = uri.rpartition("/")
+    place, _, owner = owner.rpartition("/")
+    name = f"{owner}/{model}"
+    if not _HUB.fullmatch(name) or (place and not _first_missing(Path(place), owner)):
+        return ""
+    get = f"hf download {name} --local-dir DIR"
+    how = f"download it (for instance `{get}`) and give the folder"
+    return f"; names of a hub are not looked up: {how}"
+
+
+def _first_missing(place: Path, owner: str) -> bool:
+    """Whether `owner` is the first part of the path that is not there."""
+    return place.is_dir() and not (place / owner).exists()
 
 
 class _Generation(Extension):

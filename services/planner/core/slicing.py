@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from ebbtide.figures import SliceReport
 from ebbtide.slices import (
     DIGITS,
     Seen,
-    SliceReport,
     age,
     bucket,
     figures_of,

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError, model_validator
 
 from ebbtide.errors import Refused
-from ebbtide.spec.base import Model
+from ebbtide.models import Model
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Time = Annotated[float, Field(ge=0, le=86_400)]

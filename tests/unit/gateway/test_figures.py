@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ebbtide import labels, paths, usage
 from ebbtide.catalogue import METRICS
+from ebbtide.figures import SliceReport
 from ebbtide.ports import Meta, Resource
 from ebbtide.reports import (
     DecisionReport,
@@ -20,7 +21,6 @@ from ebbtide.reports import (
     StepReport,
     TokenCounts,
 )
-from ebbtide.slices import SliceReport
 from ebbtide.usage import Usage
 from ebbtide.wire import Spent
 from tests.worlds.gateway import World, condition

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.spec import RLHFJob
+from ebbtide.spec.base import PATTERN_WORDS
 from ebbtide.spec.check import Fault, Invalid, check, dump
 from tests.worlds.gateway import a_job
 
@@ -68,6 +70,7 @@ def test_an_unknown_field_comes_with_the_one_that_was_meant(wrong: str, meant: s
         ({"metadata": {"name": "My_Job"}}, "/metadata/name", "lower-case letters, digits and -"),
         ({"model": {"uri": "/my models/a"}}, "/spec/model/uri", "must have no spaces"),
         ({"algorithm": {"type": "grop"}}, "/spec/algorithm", "type must be one of 'grpo', 'dapo'"),
+        ({"algorithm": {"type": "grop"}}, "/spec/algorithm", "'reward-model'; did you mean grpo?"),
     ],
 )
 def test_what_a_text_must_be_is_said_in_words(
@@ -218,3 +221,49 @@ def test_what_vllm_cannot_do_is_said_before_anything_starts(
     assert any(words in f.detail for f in faults_of(a_job(decode={"engine": "vllm", **decode})))
     harmless = a_job(decode={"engine": "torch", **decode, "referenceMode": False})
     assert check(harmless).spec.decode.engine == "torch"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fix"), [("grpo", "add dataset.eval, or remove it"), ("sft", ": remove it")]
+)
+def test_an_interval_of_evaluations_needs_rows_to_evaluate_on(algorithm: str, fix: str) -> None:
+    document = a_job(algorithm={"type": algorithm}, evaluation={"everySteps": 2})
+    (fault,) = faults_of(document)
+    assert "evaluation.everySteps evaluates nothing without dataset.eval" in fault.detail
+    assert fault.detail.endswith(fix)
+
+
+def test_a_stored_job_without_evaluation_is_still_a_job() -> None:
+    assert check(dump(check(a_job()))).spec.evaluation.every_steps == 10
+
+
+def scored_by(**component: str) -> str:
+    document = a_job(reward={"components": [{"name": "r", **component}]})
+    (fault,) = faults_of(document)
+    return fault.detail
+
+
+def test_the_type_of_a_component_that_was_meant_is_named() -> None:
+    found = scored_by(type="funktion", entryPoint="grade:right")
+    assert found.startswith("type must be one of 'exact', 'numeric'")
+    assert found.endswith("; did you mean function?")
+    assert "did you mean" not in scored_by(type="zzz")
+
+
+def test_what_an_entry_point_must_be_is_said_without_its_pattern() -> None:
+    words = "must be module:function, such as grade:short_and_right"
+    assert scored_by(type="function", entryPoint="grade.py") == words
+
+
+@pytest.mark.parametrize(("document", "words"), [(None, "the document is empty: a"), ([], "a")])
+def test_what_is_no_object_is_said_in_whole_words(document: Any, words: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        check(document)
+    said = f"{words} job is an object with apiVersion, kind, metadata and spec"
+    assert str(caught.value) == said
+
+
+def test_every_pattern_of_a_job_has_words() -> None:
+    schema = json.dumps(RLHFJob.model_json_schema())
+    found = re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', schema)
+    assert {json.loads(one) for one in found} == set(PATTERN_WORDS)
