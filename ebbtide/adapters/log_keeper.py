@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from ebbtide import paths
 from ebbtide.adapters.blobs import open_blobs
 from ebbtide.errors import EbbtideError
 from ebbtide.kept_logs import Backlog, Parts
 from ebbtide.logs import Log
+from ebbtide.objects import rfc3339
 from ebbtide.ports import Blobs
 from ebbtide.settings import RoleSettings
 
@@ -127,6 +128,10 @@ class LogKeeper:
 
 
 def _said(left_out: int) -> bytes:
-    at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    words = {"at": at, "level": "warning", "event": "lines were left out", "lines": left_out}
+    words = {
+        "at": rfc3339(time.time()),
+        "level": "warning",
+        "event": "lines were left out",
+        "lines": left_out,
+    }
     return json.dumps(words).encode() + b"\n"

@@ -45,8 +45,9 @@ def whole(
     for name, tensor in tensors.items():
         if name not in rows:
             full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-            found[name] = full.detach().to("cpu", copy=True)
-    return found if gang.leads else {}
+            if gang.leads:
+                found[name] = full.detach().to("cpu", copy=True)
+    return found
 
 
 def _by_rows(tensor: DTensor, gang: Gang) -> bool:
