@@ -54,23 +54,24 @@ def compare(on: Side, off: Side, turn: int) -> Pair:
     before = [side.cpu() for side in sides]
     for side in sides if turn % 2 else reversed(sides):
         side.stack.submit(name, spec(side.folder))
+    for wanted in (False, True):
+        for side in sides:
+            _await_gone(side.stack, name, wanted=wanted)
     for side in sides:
-        _await_end(side.stack, name)
+        ended = side.stack.finished(name, seconds=SECONDS)
+        assert ended.state == "Complete", ended.message
     used = [side.cpu() - began for side, began in zip(sides, before, strict=True)]
     return Pair(*used)
 
 
-def _await_end(stack: Stack, name: str) -> None:
+def _await_gone(stack: Stack, name: str, *, wanted: bool) -> None:
     """Look at the store, not at the gateway: who waits must not make it work."""
 
-    def holds(wanted: bool) -> bool:
+    def holds() -> bool:
         time.sleep(LOOK_SECONDS)
         return stack.gone(name) is wanted
 
-    until(lambda: holds(wanted=False), seconds=SECONDS, what=f"pods of {name}")
-    until(lambda: holds(wanted=True), seconds=SECONDS, what=f"the end of {name}")
-    ended = stack.finished(name, seconds=SECONDS)
-    assert ended.state == "Complete", ended.message
+    until(holds, seconds=SECONDS, what=f"{'the end' if wanted else 'pods'} of {name}")
 
 
 def spec(folder: Path) -> Mapping[str, Any]:

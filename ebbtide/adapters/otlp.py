@@ -21,8 +21,8 @@ from ebbtide.errors import Refused
 from ebbtide.tracing import NO_SPANS, Span, Spans
 
 _SECONDS = 5.0
-_PAUSE = 1.0
-"""Spans of so long go out together."""
+PAUSE = 5.0
+"""Spans of so long (s) go out together: each request takes processor time from the work."""
 _QUEUED, _TOGETHER = 8192, 512
 """Spans that wait; more are dropped, for work never waits for its picture. Spans of a request."""
 _INTERNAL = 1
@@ -33,8 +33,8 @@ class OtlpSpans:
 
     on = True
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, *, pause: float = PAUSE) -> None:
+        self._url, self._pause = url, pause
         self._waiting: deque[Span] = deque()
         self._there, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
@@ -57,7 +57,7 @@ class OtlpSpans:
         while not closing:
             self._there.wait()
             self._there.clear()
-            closing = self._closing.wait(_PAUSE)
+            closing = self._closing.wait(self._pause)
             self._send_all()
 
     def _send_all(self) -> None:

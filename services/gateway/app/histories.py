@@ -66,14 +66,14 @@ class Histories:
         return records
 
     async def _catch_up(self, uid: str, history: History) -> None:
-        ahead = 1  # most calls find nothing new: ask for one before asking for many
+        ahead = 1  # twice as many each time: what is asked for in vain is no more than what is new
         while True:
             slots = range(history.next_slot, history.next_slot + ahead)
             for segment in await asyncio.gather(*(self._segment(uid, slot) for slot in slots)):
                 if segment is None:
                     return
                 history.add(segment.slot, segment.records)
-            ahead = _AHEAD
+            ahead = min(2 * ahead, _AHEAD)
 
     async def _segment(self, uid: str, slot: int) -> Segment | None:
         path = paths.segment(uid, slot)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.stack import until
 from ebbtide.adapters.daemon import free_port
-from ebbtide.adapters.otlp import open_spans
+from ebbtide.adapters.otlp import OtlpSpans, open_spans
 from ebbtide.errors import Refused
 from ebbtide.tracing import NO_SPANS, Attributes, Span, StepTrace
 from ebbtide.wire import Rollout, SampleKey, ScoreReady, Value
@@ -84,7 +84,7 @@ def test_attributes_keep_their_kinds_even_numbers_that_are_not_finite() -> None:
 
 def test_spans_are_sent_together_while_the_process_works() -> None:
     with receiver() as (url, got):
-        spans = open_spans(url)
+        spans = OtlpSpans(url, pause=0.2)
         for _ in range(2):
             for span in everybody(3):
                 spans.add(span)
