@@ -31,6 +31,7 @@ from ebbtide_operator.core.retention import NO_LIMITS, Limits
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.lease import Lease, Lost
 from ebbtide_operator.metrics import OperatorMetrics
+from ebbtide_operator.pace import Pace
 from ebbtide_operator.retention import Retention
 from ebbtide_operator.starts import Starts
 from ebbtide_operator.tails import Tails
@@ -46,6 +47,8 @@ REFUSED_SECONDS = 5.0
 RESYNC_SECONDS = 30.0
 SHOW_SECONDS = 2.0
 STUCK_SECONDS = 120.0
+COUNTS_SECONDS = 0.5
+"""How long a status may be behind by counts of pods alone."""
 
 
 class Controller:
@@ -64,13 +67,14 @@ class Controller:
         log: Log,
         limits: Limits = NO_LIMITS,
         spans: Spans = NO_SPANS,
+        counts_seconds: float = COUNTS_SECONDS,
     ) -> None:
         self._metrics, self._starts = metrics, Starts(spans, since=clock.wall())
         self._looked: dict[JobKey, float] = {}
         self._refused: dict[JobKey, str] = {}
         self._cluster, self._blobs, self._clock = cluster, blobs, clock
         self._lease, self._site, self._log = lease, site, log
-        self._queue = JobQueue(now=clock.now)
+        self._queue, self._pace = JobQueue(now=clock.now), Pace(seconds=counts_seconds)
         self.cache = Cache(
             cluster=cluster,
             namespace=namespace,
@@ -148,6 +152,7 @@ class Controller:
         plan = self._plan(job, seen)
         if plan is None:
             return "unjudged", RESYNC_SECONDS
+        plan = self._paced(job, seen, plan)
         try:
             await self._perform(job, seen, plan)
         except Lost:
@@ -169,6 +174,22 @@ class Controller:
         except Exception:  # noqa: BLE001 - whatever is wrong with it is wrong with this job alone
             self._log.exception("job cannot be judged", job=job[1])
             return None
+
+    def _paced(self, key: JobKey, seen: Observed, plan: Plan) -> Plan:
+        """Without what can wait, and due again when that is to be written."""
+        if seen.job is None:
+            self._pace.forget(key)
+            return plan
+        now = self._clock.now()
+        job = self._pace.wait(key, "RLHFJob", plan.status, now)
+        pool = self._pace.wait(key, "DecodePool", plan.pool_status, now)
+        due = [each for each in (plan.requeue_after, job, pool) if each]
+        return msgspec.structs.replace(
+            plan,
+            status=None if job else plan.status,
+            pool_status=None if pool else plan.pool_status,
+            requeue_after=min(due, default=None),
+        )
 
     # --- writes, in an order that may be broken off anywhere ----------------------------------------
 

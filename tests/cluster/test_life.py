@@ -115,7 +115,8 @@ def test_an_upgrade_from_the_chart_before_keeps_a_running_job(
     installed: Cluster, client: Client, tmp_path: Path
 ) -> None:
     install(installed, earlier_chart(tmp_path))
-    course = submit(client, "kept", tiny(decode=two_actors()))
+    long = training(totalSteps=30, promptsPerStep=6, maxResponseTokens=160)
+    course = submit(client, "kept", tiny(training=long, decode=two_actors()))
     follow(installed, client, course, seconds=300, until=lambda job: job.state == "Running")
     before = {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")}
     install(installed, CHART, "--set", "operator.logLevel=debug,gateway.logLevel=debug")

@@ -1,0 +1,34 @@
+"""When a status is written."""
+
+from __future__ import annotations
+
+from ebbtide_operator.pace import Pace
+
+JOB = ("default", "job")
+
+
+def test_counts_of_pods_wait_and_are_then_written_together() -> None:
+    pace = Pace(seconds=0.5)
+    assert pace.wait(JOB, "DecodePool", {"pendingReplicas": 1}, 10.0) == 0.5
+    assert pace.wait(JOB, "DecodePool", {"readyReplicas": 1}, 10.25) == 0.25
+    assert pace.wait(JOB, "DecodePool", {"readyReplicas": 1}, 10.5) == 0.0
+    assert pace.wait(JOB, "DecodePool", {"readyReplicas": 2}, 10.5) == 0.5
+
+
+def test_what_names_pods_is_written_at_once() -> None:
+    pace = Pace(seconds=0.5)
+    assert pace.wait(JOB, "DecodePool", {"nextIndex": 3, "pendingReplicas": 1}, 10.0) == 0.0
+
+
+def test_how_a_job_stands_is_written_at_once_with_its_counts() -> None:
+    pace = Pace(seconds=0.5)
+    assert pace.wait(JOB, "RLHFJob", {"roles": []}, 10.0) == 0.5
+    assert pace.wait(JOB, "RLHFJob", {"roles": [], "phase": "Complete"}, 10.1) == 0.0
+    assert pace.wait(JOB, "RLHFJob", {"roles": []}, 10.2) == 0.5
+
+
+def test_counts_that_are_as_written_again_wait_for_nothing() -> None:
+    pace = Pace(seconds=0.5)
+    pace.wait(JOB, "RLHFJob", {"roles": []}, 10.0)
+    assert pace.wait(JOB, "RLHFJob", None, 10.4) == 0.0
+    assert pace.wait(JOB, "RLHFJob", {"roles": []}, 10.6) == 0.5
