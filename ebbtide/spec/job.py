@@ -7,7 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ebbtide.models import Model
-from ebbtide.spec.algorithms import Algorithm, PpoSpec, RewardModelSpec, SupervisedSpec
+from ebbtide.spec.algorithms import (
+    Algorithm,
+    PolicyGradientSpec,
+    PpoSpec,
+    RewardModelSpec,
+    SupervisedSpec,
+)
 from ebbtide.spec.base import CURRENCY_PATTERN, Name
 from ebbtide.spec.roles import (
     BudgetSpec,
@@ -98,6 +104,7 @@ class RLHFJobSpec(Model):
         self._check_evaluation()
         self._check_reward_model()
         self._check_critic()
+        self._check_mini_batches()
         self._check_prefill()
         self._check_forward()
         return self
@@ -126,6 +133,22 @@ class RLHFJobSpec(Model):
             raise ValueError(
                 "learner.packing is for a critic that begins as the policy: remove"
                 " algorithm.critic.uri or packing"
+            )
+
+    def _check_mini_batches(self) -> None:
+        """Each of them must get an answer."""
+        parts, algorithm = self.training.mini_batches, self.algorithm
+        own = isinstance(algorithm, PolicyGradientSpec)
+        if parts > 1 and not own:
+            raise ValueError(
+                f"training.miniBatches is not for algorithm.type {algorithm.type}: remove it"
+                " (algorithm.updatesPerStep says how many updates a step has)"
+            )
+        answers = self.training.prompts_per_step * algorithm.group_size if own else parts
+        if parts > answers:
+            raise ValueError(
+                f"training.miniBatches ({parts}) is more than a step has answers ({answers}):"
+                " lower it"
             )
 
     def _check_forward(self) -> None:

@@ -138,6 +138,13 @@ class TrainingSpec(Model):
         None, description="Learn adapters instead of all weights; null: all weights."
     )
     updates_per_batch: int = Field(1, ge=1, le=64, description="Passes over the same batch.")
+    mini_batches: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Updates in one pass, each from its share of the answers (not for jobs on given"
+        " rows).",
+    )
 
 
 class EvaluationSpec(Model):

@@ -22,6 +22,7 @@ from ebbtide.wire import (
     SftSlice,
     decode,
 )
+from services.learner.core.mini_batches import dealt
 from services.learner.core.samples import (
     MicroBatch,
     Sample,
@@ -93,7 +94,8 @@ class Reader:
         bins: list[list[Sample]] = [[] for _ in range(max(1, manifest.microbatches))]
         for row, sample in zip(rows, samples, strict=True):
             bins[row.microbatch].append(sample)
-        return [self._layout.of(samples) for samples in bins]
+        parts = dealt(bins, self._spec.training.mini_batches)
+        return [self._layout.of(samples) for samples in parts]
 
     async def _sample(
         self,
@@ -105,7 +107,11 @@ class Reader:
         async with self._gate:
             data = await self._blobs.fetch(row.ref)
         group = numbers[row.key.step_issued, row.key.group]
-        return sample_of(row, decode(data, Rollout), base, weighting, group=group)
+        algorithm = self._spec.algorithm
+        assert isinstance(algorithm, PolicyGradientSpec)
+        max_age = algorithm.decoupled.max_age if algorithm.decoupled else 0
+        rollout = decode(data, Rollout)
+        return sample_of(row, rollout, base, weighting, group=group, max_age=max_age)
 
     async def _supervised(self, part: SftSlice) -> list[list[MicroBatch]]:
         index = decode(await self._blobs.fetch(part.dataset), DatasetIndex)

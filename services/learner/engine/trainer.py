@@ -239,6 +239,6 @@ def schedule_of(spec: RLHFJobSpec) -> Schedule:
     each = (
         algorithm.updates_per_step
         if isinstance(algorithm, SupervisedSpec)
-        else training.updates_per_batch
+        else training.updates_per_batch * training.mini_batches
     )
     return Schedule(training.schedule, training.learning_rate, training.total_steps * each)

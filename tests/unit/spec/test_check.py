@@ -89,6 +89,21 @@ def test_a_supervised_job_with_held_out_rows_is_refused() -> None:
     assert "dataset.eval is not for algorithm.type sft" in fault.detail
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ({"type": "sft"}, "not for algorithm.type sft: remove it"),
+        ({"type": "grpo", "groupSize": 2}, "(5) is more than a step has answers (4)"),
+    ],
+)
+def test_more_mini_batches_than_a_step_can_fill_are_refused(
+    algorithm: dict[str, Any], words: str
+) -> None:
+    sizes = {"totalSteps": 3, "promptsPerStep": 2, "miniBatches": 5}
+    (fault,) = faults_of(a_job(algorithm=algorithm, training=sizes))
+    assert words in fault.detail
+
+
 def test_all_faults_come_at_once() -> None:
     document = a_job(training={"totalSteps": 0, "temperature": "hot"}, bogus=1)
     found = pointers_of(document)
@@ -131,6 +146,10 @@ def test_a_rule_across_fields_says_the_fix() -> None:
             "baseline group needs groupSize 2",
         ),
         ({"type": "reinforce-plus-plus", "zeroVariance": "drop"}, "needs baseline group"),
+        (
+            {"type": "gspo", "decoupled": {}, "mismatch": {"weight": "token"}},
+            "set mismatch.weight to none",
+        ),
     ],
 )
 def test_options_of_an_algorithm_that_contradict_each_other_are_refused(
