@@ -122,9 +122,14 @@ class RLHFJobSpec(Model):
         """It scores whole answers, each in a row of its own, by all its weights."""
         if not isinstance(self.algorithm, RewardModelSpec):
             return
-        if self.training.lora is not None or self.learner.packing:
-            name = "training.lora" if self.training.lora is not None else "learner.packing"
-            raise ValueError(f"{name} is not for algorithm.type reward-model: remove it")
+        asked = {
+            "training.lora": self.training.lora is not None,
+            "learner.packing": self.learner.packing,
+            "learner.compile": self.learner.compile,
+        }
+        for name, wanted in asked.items():
+            if wanted:
+                raise ValueError(f"{name} is not for algorithm.type reward-model: remove it")
 
     def _check_critic(self) -> None:
         """The learner tries out on the policy whether rows can be packed."""

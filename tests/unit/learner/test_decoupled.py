@@ -162,17 +162,32 @@ def test_mini_batches_make_up_the_batch(gang: Gang, model: Path) -> None:
         assert found[name] == pytest.approx(wanted[name], rel=1e-5), name
 
 
+def moved_by_the_first(gang: Gang, model: Path, **algorithm: Any) -> tuple[float, float]:
+    """Ratio that the update of one mini-batch gives the next, and what the learner says of it.
+
+    All answers are of the version before, as the learner's own policy would have drawn them.
+    """
+    parts = Parts(gang, model, training={"mini_batches": 2}, algorithm=algorithm)
+    laid = (lay(aged(samples(n, seed=n), 1), limit=10_000)[0] for n in (12, 9))
+    first, second = drawn_by_itself(parts, list(laid))
+    alone = Parts(gang, model)
+    alone.learner.learn([replace(first, weights=2 * first.weights)])
+    gap = scored(alone, second) - torch.from_numpy(second.rollout)
+    return float(gap.max().exp()), parts.learner.learn([first, second])["ratio_max"]
+
+
 def test_later_mini_batches_are_clipped_against_the_policy_before_the_first(
     gang: Gang, model: Path
 ) -> None:
-    parts = Parts(gang, model, training={"mini_batches": 2})
-    first, second = lay(samples(12), limit=10_000)[0], lay(samples(9, seed=1), limit=10_000)[0]
-    before = scored(parts, second)
-    alone = Parts(gang, model)
-    alone.learner.learn([replace(first, weights=2 * first.weights)])
-    moved = float((scored(alone, second) - before).exp().max())
+    moved, found = moved_by_the_first(gang, model)
     assert moved > 1.01
-    assert parts.learner.learn([first, second])["ratio_max"] == pytest.approx(moved, rel=1e-4)
+    assert found == pytest.approx(moved, rel=1e-4)
+
+
+def test_an_answers_age_counts_the_updates_of_a_version(gang: Gang, model: Path) -> None:
+    """Two updates old and one further: the proximal policy lies at two thirds of the way."""
+    moved, found = moved_by_the_first(gang, model, **decoupled("interpolated"))
+    assert found == pytest.approx(moved ** (1 / 3), rel=1e-4)
 
 
 def learn_in_parts(gang: Gang, model: str) -> dict[str, np.ndarray]:
@@ -192,7 +207,7 @@ async def test_answers_of_an_older_policy_are_taken_where_the_job_allows_it(
     gang: Gang, model: Path, tmp_path: Path
 ) -> None:
     blobs = FakeBlobs(folder=tmp_path / "local")
-    spec = job_spec(model, algorithm={"type": "grpo", **decoupled(max_age=1)}, mini_batches=2)
+    spec = job_spec(model, algorithm={"type": "grpo", **decoupled(max_age=1)}, mini_batches=7)
     rank = a_rank(gang, spec, blobs, tmp_path)
     await rank.start(None)
     policies = [rank.progress.policy]

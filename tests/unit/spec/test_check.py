@@ -160,6 +160,12 @@ def test_options_of_an_algorithm_that_contradict_each_other_are_refused(
     assert words in fault.detail
 
 
+def test_there_is_nothing_to_offload_from_on_a_cpu() -> None:
+    (fault,) = faults_of(a_job(learner={"device": "cpu", "cpuOffload": True}))
+    assert fault.pointer == "/spec/learner"
+    assert "cpuOffload needs a GPU" in fault.detail
+
+
 def test_packed_rows_are_not_for_a_critic_of_another_kind() -> None:
     algorithm = {"type": "ppo", "critic": {"uri": "/models/other"}}
     (fault,) = faults_of(a_job(algorithm=algorithm, learner={"packing": True}))
