@@ -55,7 +55,7 @@ def check_compiled(policy: Policy, device: torch.device, *, coarse: bool) -> Non
     try:
         compiled = _learnt(policy, batch)
     except TorchDynamoException as error:
-        why = str(error).partition("\n")[0]
+        why = " ".join(str(error).splitlines()[:2])
         raise Refused(
             f"the model cannot be compiled here: {why}; leave learner.compile off (on a CPU"
             " torch.compile needs a C++ compiler)",

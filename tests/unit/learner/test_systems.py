@@ -46,13 +46,16 @@ def test_a_rank_without_a_gpu_has_nothing_to_offload_from(gang: Gang, model: Pat
     assert caught.value.field == "/learner/cpuOffload"
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_compiled_layers_learn_the_same(gang: Gang, model: Path, checkpointing: bool) -> None:
-    plain = learnt(gang, model, layered=True)
+def test_compiled_layers_learn_the_same_also_where_they_are_computed_again(
+    gang: Gang, model: Path
+) -> None:
+    plain = Parts(gang, model, layered=True, training={"updates_per_batch": 2})
+    ways: dict[str, Any] = {"layered": True, "checkpointing": True, "backend": "aot_eager"}
+    compiled = Parts(gang, model, training={"updates_per_batch": 2}, **ways)
     counters.clear()
     torch.compiler.reset()
-    ways: dict[str, Any] = {"checkpointing": checkpointing, "layered": True}
-    compiled = learnt(gang, model, backend="aot_eager", **ways)
+    for parts in (plain, compiled):
+        parts.learner.learn(lay(samples(12), limit=10_000))
     assert counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
     assert close(plain.parameters(), compiled.parameters(), limit=1e-4)
 
