@@ -103,7 +103,7 @@ def kv_bytes(spec: RLHFJobSpec, shape: ModelShape) -> int:
 
 
 def _samples_itself(spec: RLHFJobSpec) -> bool:
-    return isinstance(spec.algorithm, PolicyGradientSpec)
+    return spec.samples
 
 
 def _longest(spec: RLHFJobSpec) -> int:

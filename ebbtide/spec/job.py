@@ -32,6 +32,7 @@ from ebbtide.spec.training import (
     DatasetSpec,
     EvaluationSpec,
     ModelSpec,
+    RecordedSpec,
     TrainingSpec,
 )
 
@@ -49,8 +50,11 @@ class RLHFJobSpec(Model):
     evaluation: EvaluationSpec = Field(
         default_factory=lambda: EvaluationSpec(), description="Held-out evaluation."
     )
+    recorded: RecordedSpec | None = Field(
+        None, description="Learn from another job's batches, without actors and scorers."
+    )
     reward: RewardSpec | None = Field(
-        None, description="Scoring (required but for sft, dpo and reward-model)."
+        None, description="Scoring (required but for sft, dpo and reward-model, or with recorded)."
     )
     decode: DecodeSpec = Field(default_factory=lambda: DecodeSpec(), description="Decode actors.")
     prefill: PrefillSpec = Field(
@@ -88,14 +92,22 @@ class RLHFJobSpec(Model):
         description="The job object is deleted so long after the job ended; unset: never.",
     )
 
+    @property
+    def samples(self) -> bool:
+        """Whether it has answers sampled and scored; else a planner and a learner are all."""
+        return isinstance(self.algorithm, PolicyGradientSpec) and self.recorded is None
+
     @model_validator(mode="after")
     def _coherent(self) -> RLHFJobSpec:
         kind = self.algorithm.type
         supervised = isinstance(self.algorithm, SupervisedSpec)
-        if not supervised and self.reward is None:
+        if self.samples and self.reward is None:
             raise ValueError(f"reward is required for algorithm.type {kind}: add reward.components")
-        if supervised and self.dataset.eval is not None:
-            raise ValueError(f"dataset.eval is not for algorithm.type {kind}: remove it")
+        if supervised and self.recorded is not None:
+            raise ValueError(f"recorded is not for algorithm.type {kind}: remove it")
+        if not self.samples and self.dataset.eval is not None:
+            what = f"algorithm.type {kind}" if supervised else "a job with recorded"
+            raise ValueError(f"dataset.eval is not for {what}: remove it")
         pools = [price.pool for price in self.prices]
         if len(set(pools)) != len(pools):
             raise ValueError("prices names a pool twice: keep one price per pool")
@@ -114,8 +126,7 @@ class RLHFJobSpec(Model):
         usual = type(self.evaluation).model_fields["every_steps"].default
         if self.dataset.eval is not None or self.evaluation.every_steps == usual:
             return
-        given = isinstance(self.algorithm, SupervisedSpec)
-        fix = "remove it" if given else "add dataset.eval, or remove it"
+        fix = "remove it" if not self.samples else "add dataset.eval, or remove it"
         raise ValueError(f"evaluation.everySteps evaluates nothing without dataset.eval: {fix}")
 
     def _check_reward_model(self) -> None:

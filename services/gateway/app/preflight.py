@@ -29,7 +29,6 @@ from ebbtide.spec import (
     RLHFJob,
     RuleReward,
     SftSpec,
-    SupervisedSpec,
 )
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
@@ -68,7 +67,7 @@ def _devices(job: RLHFJob) -> Iterator[Fault]:
     """Roles and judges that ask for a GPU where there is none."""
     spec = job.spec
     asked = {"learner": spec.learner.device}
-    if not isinstance(spec.algorithm, SupervisedSpec) and spec.decode.engine != "emulated":
+    if spec.samples and spec.decode.engine != "emulated":
         asked["decode"] = spec.decode.device
     if spec.prefill.mode != "colocated":
         asked["prefill"] = spec.prefill.device

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from ebbtide import paths
 from ebbtide.data.chunks import decode_rows, row_ref
 from ebbtide.data.order import DataOrder
-from ebbtide.errors import Conflict, Refused
+from ebbtide.errors import Conflict, NotFound, Refused
 from ebbtide.ports import Blobs
 from ebbtide.spec import DpoSpec, PolicyGradientSpec, RewardModelSpec, RLHFJobSpec
 from ebbtide.wire import (
@@ -16,6 +17,7 @@ from ebbtide.wire import (
     Learn,
     PolicyRef,
     PromptRow,
+    RecordedBatch,
     Ref,
     Rollout,
     Row,
@@ -23,6 +25,7 @@ from ebbtide.wire import (
     decode,
 )
 from services.learner.core.mini_batches import dealt
+from services.learner.core.relayout import on_one_rank
 from services.learner.core.samples import (
     MicroBatch,
     Sample,
@@ -73,7 +76,27 @@ class Reader:
         check_manifest(manifest, attempt=attempt, ranks=self._ranks)
         if manifest.sft is not None:
             return Work(updates=await self._supervised(manifest.sft))
+        if manifest.recorded is not None:
+            manifest = await self._recorded(manifest.recorded)
         return Work(batches=await self._rollouts(manifest))
+
+    async def _recorded(self, named: RecordedBatch) -> BatchManifest:
+        """What another job froze; on one rank whatever the number of that job's ranks."""
+        try:
+            data = await self._blobs.get(paths.batch(named.uid, named.attempt, named.step))
+        except NotFound as error:
+            raise Refused(
+                f"job {named.uid} has no batch of step {named.step} in attempt {named.attempt}:"
+                " lower training.totalSteps, or name another job",
+                field="recorded",
+            ) from error
+        manifest = decode(data, BatchManifest)
+        if manifest.sft is not None or manifest.recorded is not None:
+            raise Refused(f"job {named.uid} sampled no answers itself", field="recorded")
+        if self._ranks == 1:
+            manifest = on_one_rank(manifest)
+        check_manifest(manifest, attempt=named.attempt, ranks=self._ranks)
+        return manifest
 
     async def _rollouts(self, manifest: BatchManifest) -> list[MicroBatch]:
         algorithm = self._spec.algorithm

@@ -104,6 +104,20 @@ def test_more_mini_batches_than_a_step_can_fill_are_refused(
     assert words in fault.detail
 
 
+def test_recorded_batches_need_no_reward_and_are_not_for_given_rows() -> None:
+    document = a_job(recorded={"uid": "0b1c-22"})
+    del document["spec"]["reward"]
+    assert not check(document).spec.samples
+    document["spec"]["algorithm"] = {"type": "sft"}
+    (fault,) = faults_of(document)
+    assert fault.detail == "recorded is not for algorithm.type sft: remove it"
+
+
+@pytest.mark.parametrize("uid", ["../other", "", "a/b", "-x"])
+def test_a_recorded_job_is_named_by_its_uid_alone(uid: str) -> None:
+    assert pointers_of(a_job(recorded={"uid": uid})) == ["/spec/recorded/uid"]
+
+
 def test_all_faults_come_at_once() -> None:
     document = a_job(training={"totalSteps": 0, "temperature": "hot"}, bogus=1)
     found = pointers_of(document)
