@@ -154,14 +154,14 @@ class RLHFJobSpec(Model):
     def _check_mini_batches(self) -> None:
         """Each of them must get an answer."""
         parts, algorithm = self.training.mini_batches, self.algorithm
-        own = isinstance(algorithm, PolicyGradientSpec)
-        if parts > 1 and not own:
+        group = algorithm.group_size if isinstance(algorithm, PolicyGradientSpec) else 0
+        if parts > 1 and not group:
             raise ValueError(
                 f"training.miniBatches is not for algorithm.type {algorithm.type}: remove it"
                 " (algorithm.updatesPerStep says how many updates a step has)"
             )
-        answers = self.training.prompts_per_step * algorithm.group_size if own else parts
-        if parts > answers:
+        answers = self.training.prompts_per_step * group
+        if parts > max(1, answers):
             raise ValueError(
                 f"training.miniBatches ({parts}) is more than a step has answers ({answers}):"
                 " lower it"
