@@ -210,6 +210,7 @@ async def test_answers_of_an_older_policy_are_taken_where_the_job_allows_it(
     spec = job_spec(model, algorithm={"type": "grpo", **decoupled(max_age=1)}, mini_batches=7)
     rank = a_rank(gang, spec, blobs, tmp_path)
     await rank.start(None)
+    assert rank.progress.policy is not None
     policies = [rank.progress.policy]
     for step in range(2):
         command = await a_batch(blobs, policies[-1], step=step, drawn_from=policies[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 import pytest
@@ -13,20 +12,16 @@ from ebbtide.wire import (
     Abandoned,
     Accepted,
     Adopted,
-    BatchManifest,
     Checkpointed,
     Committed,
     Decided,
     Dispatched,
-    Frozen,
     LearnerBeat,
     Record,
-    RecordedBatch,
     Spent,
     StepOpened,
-    decode,
 )
-from services.planner.core.config import Deadlines, Economy, Recorded, Sft
+from services.planner.core.config import Deadlines, Economy, Sft
 from services.planner.core.events import Heard, PodStarted, Suspend, Tick
 from services.planner.core.samples import OUT
 from tests.checker.verdict import examine
@@ -77,21 +72,6 @@ def test_a_supervised_job_needs_no_actor() -> None:
     assert world.outcome
     assert world.outcome.outcome == "complete"
     assert len(world.learner.updates) == 2
-
-
-def test_a_job_on_recorded_batches_names_them_to_the_learner_step_by_step() -> None:
-    work = Recorded(uid="other", attempt=3, first=5)
-    world = World(a_config(work=work), some_data(eval_rows=0), actors=0)
-    world.calm()
-    assert world.outcome
-    assert world.outcome.outcome == "complete"
-    frozen = [decode(world.blobs[r.manifest.path], BatchManifest) for r in of(world, Frozen)]
-    assert [m.recorded for m in frozen] == [RecordedBatch("other", 3, n) for n in (5, 6)]
-    assert [m.rows for m in frozen] == [(), ()]
-
-
-def of(world: World, kind: type[Any]) -> list[Any]:
-    return [record for record in world.records if isinstance(record, kind)]
 
 
 def test_only_the_last_samples_of_a_step_hurry() -> None:
