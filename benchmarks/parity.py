@@ -64,6 +64,12 @@ def cases() -> list[Case]:
             trainer="rloo",
             holes=False,
         ),
+        Case(
+            "decoupled",
+            {"type": "dapo", "decoupled": {"weight_max": 1.3}, **CLIP},
+            {"loss_type": "dapo", **THEIR_CLIP, **NO_KL},
+            weight_max=1.3,
+        ),
     ]
 
 

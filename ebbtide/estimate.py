@@ -88,7 +88,7 @@ def cost_per_hour(spec: RLHFJobSpec) -> float | None:
 
 def memory(spec: RLHFJobSpec, shape: ModelShape) -> tuple[Memory, ...]:
     """The account of each role that holds the model."""
-    found = [_learner(spec, shape)]
+    found = [*_learner(spec, shape)]
     if _samples_itself(spec) and spec.decode.engine != "emulated":
         found.append(_actor(spec, shape))
         if spec.prefill.mode == "service":
@@ -103,7 +103,7 @@ def kv_bytes(spec: RLHFJobSpec, shape: ModelShape) -> int:
 
 
 def _samples_itself(spec: RLHFJobSpec) -> bool:
-    return isinstance(spec.algorithm, PolicyGradientSpec)
+    return spec.samples
 
 
 def _longest(spec: RLHFJobSpec) -> int:
@@ -128,8 +128,36 @@ def _prefill(spec: RLHFJobSpec, shape: ModelShape) -> Memory:
     return Memory("prefill", 1, parts)
 
 
-def _learner(spec: RLHFJobSpec, shape: ModelShape) -> Memory:
-    """Of one rank: parameters, gradients and moments are shared out (FSDP).
+def _learner(spec: RLHFJobSpec, shape: ModelShape) -> list[Memory]:
+    """Of one rank; with learner.cpuOffload of its GPU, and of the host's memory beside it."""
+    held, computed = _held(spec, shape), _computed(spec, shape)
+    ranks = spec.learner.ranks
+    if not spec.learner.cpu_offload:
+        return [Memory("learner", ranks, held | computed)]
+    gathered = {"gathered": _gathered(shape) * _FULL}
+    return [
+        Memory("learner", ranks, gathered | computed),
+        Memory("learner (host)", ranks, held),
+    ]
+
+
+def _gathered(shape: ModelShape) -> int:
+    """Parameters that are whole while a layer computes: it, the next, and what is no layer."""
+    outside = min(shape.parameters, 2 * shape.vocabulary * shape.hidden)
+    each = -(-(shape.parameters - outside) // max(1, shape.layers))
+    return min(shape.parameters, outside + 2 * each)
+
+
+def _computed(spec: RLHFJobSpec, shape: ModelShape) -> dict[str, int]:
+    """What one micro-batch makes."""
+    return {
+        "activations": _activations(spec, shape),
+        "logits": 2 * spec.training.micro_batch_tokens * shape.vocabulary * _FULL,
+    }
+
+
+def _held(spec: RLHFJobSpec, shape: ModelShape) -> dict[str, int]:
+    """Parameters, gradients and moments, which are shared out (FSDP).
 
     Adapters (LoRA) alone have gradients and moments, and the model below them is the reference. A
     critic counts as large as the policy, wherever it begins.
@@ -141,14 +169,12 @@ def _learner(spec: RLHFJobSpec, shape: ModelShape) -> Memory:
         "parameters": share if lora is None else share + learnt,
         "gradients": learnt,
         "optimiser": _ADAM * learnt,
-        "activations": _activations(spec, shape),
-        "logits": 2 * spec.training.micro_batch_tokens * shape.vocabulary * _FULL,
     }
     if lora is None and _is_held(spec):
         parts["reference"] = share
     if isinstance(spec.algorithm, PpoSpec):
         parts["critic"] = (2 + _ADAM) * share
-    return Memory("learner", spec.learner.ranks, parts)
+    return parts
 
 
 def _is_held(spec: RLHFJobSpec) -> bool:
@@ -201,7 +227,13 @@ class Alike(msgspec.Struct, frozen=True):
 def same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two specs ask for the same work of the same machines, whatever the data."""
     parts = ("model", "algorithm", "decode", "learner", "prefill", "planner")
-    sizes = ("promptsPerStep", "maxResponseTokens", "microBatchTokens", "updatesPerBatch")
+    sizes = (
+        "promptsPerStep",
+        "maxResponseTokens",
+        "microBatchTokens",
+        "updatesPerBatch",
+        "miniBatches",
+    )
     mine, others = one.get("training", {}), other.get("training", {})
     return all(one.get(part) == other.get(part) for part in parts) and all(
         mine.get(size) == others.get(size) for size in sizes

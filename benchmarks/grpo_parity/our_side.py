@@ -53,7 +53,11 @@ def compute(
     """Loss and full gradients of one case in micro-batches of at most `limit` padded tokens."""
     learner, module = _learner(gang, folder, case)
     batches = _batches(samples(data, case, shift=shift), gang, limit)
-    loss = learner.gradient(batches, [torch.from_numpy(batch.rollout) for batch in batches])
+    old = [torch.from_numpy(batch.rollout) for batch in batches]
+    if case.weight_max is not None:
+        sampled = {**data, "old_per_token_logps": data["sampling_per_token_logps"]}
+        batches = _batches(samples(sampled, case, shift=shift), gang, limit)
+    loss = learner.gradient(batches, old)
     gradients = {
         name: p.grad.full_tensor().numpy()  # type: ignore[attr-defined] # a DTensor
         for name, p in module.named_parameters()

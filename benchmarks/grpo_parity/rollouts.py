@@ -25,7 +25,8 @@ AGGREGATIONS = {"token-mean": "dapo", "sequence-mean": "grpo", "dr-grpo": "dr_gr
 class Case:
     """One comparison: `algorithm` in a job's words, `theirs` in those of TRL's `trainer`.
 
-    `holes`: the mask leaves out tokens within answers, which not every trainer can.
+    `holes`: the mask leaves out tokens within answers, which not every trainer can. `weight_max`:
+    another policy than the old one sampled, and weights of that difference are at most this.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Case:
     temperature: float = 0.9
     group_size: int = GROUP
     limit: int = LIMIT
+    weight_max: float | None = None
 
     @property
     def spec(self) -> PolicyGradientSpec:
@@ -104,6 +106,7 @@ def save_rollouts(folder: Path, current: NDArray[np.float32] | None = None) -> N
     advantages = np.concatenate([group_advantages(row.tolist(), "group") for row in rewards])
     noise = rng.normal(0.0, 0.35, (ROWS, LIMIT))
     base = np.full((ROWS, LIMIT), -4.0) if current is None else current
+    farther = np.random.default_rng(8).normal(0.0, 0.25, (ROWS, LIMIT))
     np.savez(
         folder / "rollouts.npz",
         prompt_ids=rng.integers(2, VOCABULARY, (ROWS, PROMPT)) * prompt_mask,
@@ -113,6 +116,7 @@ def save_rollouts(folder: Path, current: NDArray[np.float32] | None = None) -> N
         tool_mask=tool_mask.astype(np.int64),
         advantages=advantages.astype(np.float32),
         old_per_token_logps=(base + noise).astype(np.float32),
+        sampling_per_token_logps=(base + noise + farther).astype(np.float32),
     )
 
 

@@ -33,6 +33,12 @@ def compute(folder: Path, data: Any, case: dict[str, Any]) -> dict[str, np.ndarr
     """One case: the loss as `_compute_loss` gives it, and its gradient."""
     trainer = make_trainer(folder, case, rows=len(data["advantages"]))
     inputs = {name: torch.from_numpy(data[name]) for name in data.files}
+    sampling = inputs.pop("sampling_per_token_logps")
+    if case["weight_max"] is not None:
+        # As `_generate_and_score_completions` makes it for token_truncate, and the loss asks for it.
+        ratio = torch.exp(inputs["old_per_token_logps"] - sampling)
+        inputs["importance_sampling_ratio"] = ratio.clamp(max=case["weight_max"])
+        trainer.use_vllm = trainer.vllm_importance_sampling_correction = True
     if not case["holes"]:
         del inputs["tool_mask"]
     mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)

@@ -49,8 +49,19 @@ class Rule(NamedTuple):
 
 JOB_RULES = (
     Rule(
-        "self.algorithm.type in ['sft', 'dpo', 'reward-model'] || has(self.reward)",
-        "reward is required but for sft, dpo and reward-model",
+        "self.algorithm.type in ['sft', 'dpo', 'reward-model'] || has(self.recorded)"
+        " || has(self.reward)",
+        "reward is required but for sft, dpo and reward-model, or with recorded",
+    ),
+    Rule(
+        "!has(self.recorded) || !(self.algorithm.type in ['sft', 'dpo', 'reward-model'])",
+        "recorded is not for algorithm.type sft, dpo or reward-model: remove it",
+        ".recorded",
+    ),
+    Rule(
+        "!has(self.recorded) || !has(self.dataset.eval)",
+        "dataset.eval is not for a job with recorded: remove it",
+        ".dataset",
     ),
     Rule(
         "!(self.algorithm.type in ['sft', 'dpo', 'reward-model']) || !has(self.dataset.eval)",

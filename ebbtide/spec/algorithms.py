@@ -69,6 +69,30 @@ class MismatchSpec(Model):
     )
 
 
+class DecoupledSpec(Model):
+    """The policy that sampled, and the one that ratios are clipped against, apart.
+
+    Decoupled PPO (arXiv 2110.00641; AReaL, 2505.24298): each token's loss is weighted by the
+    probability of the proximal policy, the learner's at the start of a batch, over that of the
+    policy that sampled, and clipped by its ratio to the proximal policy.
+    """
+
+    proximal: Literal["recomputed", "interpolated"] = Field(
+        "recomputed",
+        description="The proximal policy's log-probabilities: computed before the batch's first"
+        " update, or read off between sampling and current policy by age, without that pass (A-3PO,"
+        " arXiv 2512.06547).",
+    )
+    weight_max: float = Field(5.0, ge=1, le=1e6, description="Weights are cut off here.")
+    max_age: int = Field(
+        4,
+        ge=0,
+        le=1000,
+        description="Tokens of a policy so many versions before the batch's are taken; older ones"
+        " are refused. With mode sync every token is of the batch's own policy.",
+    )
+
+
 class SoftOverlong(Model):
     """Soft overlong punishment (DAPO, arXiv 2503.14476, equation 13)."""
 
@@ -132,6 +156,20 @@ class PolicyGradientSpec(Model):
     mismatch: MismatchSpec = Field(
         default_factory=lambda: MismatchSpec(), description="Engine against learner."
     )
+    decoupled: DecoupledSpec | None = Field(
+        None,
+        description="Clip against a proximal policy, weighted against the one that sampled; null:"
+        " clipped against the learner's own before the batch, weighted as mismatch says.",
+    )
+
+    @model_validator(mode="after")
+    def _weighed_once(self) -> PolicyGradientSpec:
+        if self.decoupled is not None and self.mismatch.weight != "none":
+            raise ValueError(
+                "decoupled weighs each token by the ratio that mismatch.weight is of: set"
+                " mismatch.weight to none (the bound is decoupled.weightMax)"
+            )
+        return self
 
     @model_validator(mode="after")
     def _bounds(self) -> PolicyGradientSpec:

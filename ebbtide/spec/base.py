@@ -13,7 +13,9 @@ URI_PATTERN = r"^[^\s\x00-\x1f]+$"
 ENTRY_POINT_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
 WORD_PATTERN = r"^[A-Za-z0-9._-]+$"
+UID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]*$"
 PATTERN_WORDS = {
+    UID_PATTERN: "must be letters, digits and '-', as in metadata.uid of a job",
     WORD_PATTERN: "must be letters, digits, '.', '_' and '-'",
     ENTRY_POINT_PATTERN: "must be module:function, such as grade:short_and_right",
     CURRENCY_PATTERN: "must be three capital letters, such as USD",

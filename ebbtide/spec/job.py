@@ -7,7 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ebbtide.models import Model
-from ebbtide.spec.algorithms import Algorithm, PpoSpec, RewardModelSpec, SupervisedSpec
+from ebbtide.spec.algorithms import (
+    Algorithm,
+    PolicyGradientSpec,
+    PpoSpec,
+    RewardModelSpec,
+    SupervisedSpec,
+)
 from ebbtide.spec.base import CURRENCY_PATTERN, Name
 from ebbtide.spec.roles import (
     BudgetSpec,
@@ -26,6 +32,7 @@ from ebbtide.spec.training import (
     DatasetSpec,
     EvaluationSpec,
     ModelSpec,
+    RecordedSpec,
     TrainingSpec,
 )
 
@@ -43,8 +50,11 @@ class RLHFJobSpec(Model):
     evaluation: EvaluationSpec = Field(
         default_factory=lambda: EvaluationSpec(), description="Held-out evaluation."
     )
+    recorded: RecordedSpec | None = Field(
+        None, description="Learn from another job's batches, without actors and scorers."
+    )
     reward: RewardSpec | None = Field(
-        None, description="Scoring (required but for sft, dpo and reward-model)."
+        None, description="Scoring (required but for sft, dpo and reward-model, or with recorded)."
     )
     decode: DecodeSpec = Field(default_factory=lambda: DecodeSpec(), description="Decode actors.")
     prefill: PrefillSpec = Field(
@@ -82,14 +92,22 @@ class RLHFJobSpec(Model):
         description="The job object is deleted so long after the job ended; unset: never.",
     )
 
+    @property
+    def samples(self) -> bool:
+        """Whether it has answers sampled and scored; else a planner and a learner are all."""
+        return isinstance(self.algorithm, PolicyGradientSpec) and self.recorded is None
+
     @model_validator(mode="after")
     def _coherent(self) -> RLHFJobSpec:
         kind = self.algorithm.type
         supervised = isinstance(self.algorithm, SupervisedSpec)
-        if not supervised and self.reward is None:
+        if self.samples and self.reward is None:
             raise ValueError(f"reward is required for algorithm.type {kind}: add reward.components")
-        if supervised and self.dataset.eval is not None:
-            raise ValueError(f"dataset.eval is not for algorithm.type {kind}: remove it")
+        if supervised and self.recorded is not None:
+            raise ValueError(f"recorded is not for algorithm.type {kind}: remove it")
+        if not self.samples and self.dataset.eval is not None:
+            what = f"algorithm.type {kind}" if supervised else "a job with recorded"
+            raise ValueError(f"dataset.eval is not for {what}: remove it")
         pools = [price.pool for price in self.prices]
         if len(set(pools)) != len(pools):
             raise ValueError("prices names a pool twice: keep one price per pool")
@@ -98,6 +116,7 @@ class RLHFJobSpec(Model):
         self._check_evaluation()
         self._check_reward_model()
         self._check_critic()
+        self._check_mini_batches()
         self._check_prefill()
         self._check_forward()
         return self
@@ -107,17 +126,21 @@ class RLHFJobSpec(Model):
         usual = type(self.evaluation).model_fields["every_steps"].default
         if self.dataset.eval is not None or self.evaluation.every_steps == usual:
             return
-        given = isinstance(self.algorithm, SupervisedSpec)
-        fix = "remove it" if given else "add dataset.eval, or remove it"
+        fix = "remove it" if not self.samples else "add dataset.eval, or remove it"
         raise ValueError(f"evaluation.everySteps evaluates nothing without dataset.eval: {fix}")
 
     def _check_reward_model(self) -> None:
         """It scores whole answers, each in a row of its own, by all its weights."""
         if not isinstance(self.algorithm, RewardModelSpec):
             return
-        if self.training.lora is not None or self.learner.packing:
-            name = "training.lora" if self.training.lora is not None else "learner.packing"
-            raise ValueError(f"{name} is not for algorithm.type reward-model: remove it")
+        asked = {
+            "training.lora": self.training.lora is not None,
+            "learner.packing": self.learner.packing,
+            "learner.compile": self.learner.compile,
+        }
+        for name, wanted in asked.items():
+            if wanted:
+                raise ValueError(f"{name} is not for algorithm.type reward-model: remove it")
 
     def _check_critic(self) -> None:
         """The learner tries out on the policy whether rows can be packed."""
@@ -126,6 +149,22 @@ class RLHFJobSpec(Model):
             raise ValueError(
                 "learner.packing is for a critic that begins as the policy: remove"
                 " algorithm.critic.uri or packing"
+            )
+
+    def _check_mini_batches(self) -> None:
+        """Each of them must get an answer."""
+        parts, algorithm = self.training.mini_batches, self.algorithm
+        group = algorithm.group_size if isinstance(algorithm, PolicyGradientSpec) else 0
+        if parts > 1 and not group:
+            raise ValueError(
+                f"training.miniBatches is not for algorithm.type {algorithm.type}: remove it"
+                " (algorithm.updatesPerStep says how many updates a step has)"
+            )
+        answers = self.training.prompts_per_step * group
+        if parts > max(1, answers):
+            raise ValueError(
+                f"training.miniBatches ({parts}) is more than a step has answers ({answers}):"
+                " lower it"
             )
 
     def _check_forward(self) -> None:

@@ -51,6 +51,24 @@ class LearnerSpec(RoleSpec):
     activation_checkpointing: bool = Field(
         False, description="Compute each layer again in the backward pass: less memory, more time."
     )
+    cpu_offload: bool = Field(
+        False,
+        description="Parameters, gradients and moments rest in host memory, where AdamW runs too; a"
+        " GPU holds what it computes with. Needs a GPU.",
+    )
+    compile: bool = Field(
+        False,
+        description="Layers are compiled (torch.compile): the first steps are slow, later ones"
+        " faster. Not for reward-model.",
+    )
+
+    @model_validator(mode="after")
+    def _offloads(self) -> LearnerSpec:
+        if self.cpu_offload and self.device == "cpu":
+            raise ValueError(
+                "cpuOffload needs a GPU: on device cpu all of it is in host memory; remove it"
+            )
+        return self
 
 
 class EmulationSpec(Model):

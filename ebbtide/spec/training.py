@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ebbtide.models import Model
-from ebbtide.spec.base import Uri
+from ebbtide.spec.base import UID_PATTERN, Uri
 
 
 class ModelSpec(Model):
@@ -138,6 +138,28 @@ class TrainingSpec(Model):
         None, description="Learn adapters instead of all weights; null: all weights."
     )
     updates_per_batch: int = Field(1, ge=1, le=64, description="Passes over the same batch.")
+    mini_batches: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Updates in one pass, each from its share of the answers (not for jobs on given"
+        " rows).",
+    )
+
+
+class RecordedSpec(Model):
+    """Batches that another job froze, learnt from again: no answer is sampled or scored.
+
+    Answers, their advantages and the denominators are that job's; all else is this job's.
+    """
+
+    uid: str = Field(
+        min_length=1, max_length=64, pattern=UID_PATTERN, description="metadata.uid of that job."
+    )
+    attempt: int = Field(1, ge=1, le=1_000_000, description="Whose batches.")
+    first_step: int = Field(
+        0, ge=0, le=10_000_000, description="The recorded step that this job's step 0 learns from."
+    )
 
 
 class EvaluationSpec(Model):

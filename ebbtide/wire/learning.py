@@ -27,11 +27,20 @@ class SftSlice(Wire, frozen=True):
     batch: int
 
 
+class RecordedBatch(Wire, frozen=True):
+    """The batch that another job, `uid`, froze for `step` in `attempt`."""
+
+    uid: str
+    attempt: int
+    step: int
+
+
 class BatchManifest(Wire, frozen=True):
     """Immutable and complete: everything that one Learn reads. Rows are in key order.
 
     `tokens`/`sequences`: global denominators, from the final masks, zero-variance groups
-    included unless the job says drop. `microbatches`: per rank, equal on all ranks.
+    included unless the job says drop. `microbatches`: per rank, equal on all ranks. With
+    `recorded` all but the base is in the manifest that it names, and there are no rows here.
     """
 
     job_uid: str
@@ -47,6 +56,7 @@ class BatchManifest(Wire, frozen=True):
     segment: int = 0
     last: bool = True
     sft: SftSlice | None = None
+    recorded: RecordedBatch | None = None
 
 
 class LearnToken(Wire, frozen=True):

@@ -28,5 +28,8 @@ class LearnerSettings(RoleSettings):
     storage_seconds: float = Field(default=120.0, ge=0)
     """For so long an update that storage refuses (a full disk) is tried again; then the job fails
     with the reason."""
+    compile_backend: str = "inductor"
+    """Backend of torch.compile, for jobs that ask for it; aot_eager needs no C++ compiler, and is no
+    faster."""
     keep_policies: int = Field(default=3, ge=2)
     """Newest publications kept, beside those that checkpoints name."""

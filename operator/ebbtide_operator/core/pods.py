@@ -13,7 +13,7 @@ import msgspec
 
 from ebbtide import labels
 from ebbtide.ports import Meta, Owner, Resource
-from ebbtide.spec import API_VERSION, RLHFJobSpec, RoleSpec, SupervisedSpec
+from ebbtide.spec import API_VERSION, RLHFJobSpec, RoleSpec
 from ebbtide_operator.core.queueing import queue_annotations, queue_labels
 from ebbtide_operator.core.site import Site
 from ebbtide_operator.podspec import USAGE_FINALIZER, PodSpec
@@ -57,8 +57,8 @@ class Cast(msgspec.Struct, frozen=True):
 
     @property
     def scores(self) -> bool:
-        """Whether there are answers to sample and to score; supervised jobs have none."""
-        return not isinstance(self.spec.algorithm, SupervisedSpec)
+        """Whether there are answers to sample and to score."""
+        return self.spec.samples
 
 
 def owner(resource: Resource) -> Owner:

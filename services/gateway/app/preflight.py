@@ -29,13 +29,13 @@ from ebbtide.spec import (
     RLHFJob,
     RuleReward,
     SftSpec,
-    SupervisedSpec,
 )
 from ebbtide.spec.check import Fault
 from services.gateway.app.modules import gym_tasks, unresolved
 from services.gateway.app.words import hub_words, template_fault, unknown
 
 _NO_GPU = "this machine has no NVIDIA GPU (no /dev/nvidia0): use cpu or auto"
+_NOTHING_TO_OFFLOAD = "this machine has no NVIDIA GPU (no /dev/nvidia0): remove it"
 _MAX_LINE = 1 << 22
 _MAX_WORDS = 500
 _ROLES = ("learner", "decode", "reward", "planner")
@@ -67,7 +67,7 @@ def _devices(job: RLHFJob) -> Iterator[Fault]:
     """Roles and judges that ask for a GPU where there is none."""
     spec = job.spec
     asked = {"learner": spec.learner.device}
-    if not isinstance(spec.algorithm, SupervisedSpec) and spec.decode.engine != "emulated":
+    if spec.samples and spec.decode.engine != "emulated":
         asked["decode"] = spec.decode.device
     if spec.prefill.mode != "colocated":
         asked["prefill"] = spec.prefill.device
@@ -77,6 +77,8 @@ def _devices(job: RLHFJob) -> Iterator[Fault]:
     for place, device in asked.items():
         if device == "cuda":
             yield Fault(f"/spec/{place}/device", _NO_GPU)
+    if spec.learner.cpu_offload:
+        yield Fault("/spec/learner/cpuOffload", _NOTHING_TO_OFFLOAD)
 
 
 def _looked(pointer: str, faults: Iterator[Fault]) -> Iterator[Fault]:

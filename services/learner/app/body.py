@@ -121,7 +121,7 @@ async def _parent(world: World, gang: Gang, lane: Lane) -> Ref | None:
 async def _build(world: World, gang: Gang, lane: Lane, folder: Path) -> Rank:
     spec, settings = world.spec, world.settings
     model = local_path(spec.model.uri)
-    trainer = await lane.run(build_trainer, spec, gang, model)
+    trainer = await lane.run(build_trainer, spec, gang, model, backend=settings.compile_backend)
     skeleton = folder / "skeleton"
     if gang.leads:
         await lane.run(

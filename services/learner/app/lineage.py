@@ -7,7 +7,7 @@ agree by construction, and a manifest that a fenced planner committed later is n
 from __future__ import annotations
 
 from ebbtide import paths
-from ebbtide.errors import DeadlineExceeded, Fenced
+from ebbtide.errors import DeadlineExceeded, Fenced, NotFound
 from ebbtide.ledger import decode_segment
 from ebbtide.ports import Blobs, Clock
 from ebbtide.wire import Epoch, Ref, digest
@@ -39,6 +39,20 @@ async def find_parent(
         if clock.now() > deadline:
             raise DeadlineExceeded(f"no planner of attempt {attempt} in {patience} s")
         await clock.sleep(POLL_SECONDS)
+
+
+async def parent_of(blobs: Blobs, uid: str, attempt: int) -> Ref | None:
+    """The manifest that `attempt` of a job began from; None: from the job's model.
+
+    Raises NotFound if the ledger knows no such attempt.
+    """
+    if attempt == 1:
+        return None
+    for path in await blobs.list(paths.segments(uid)):
+        for record in decode_segment(await blobs.get(path)).records:
+            if isinstance(record, Epoch) and record.attempt == attempt:
+                return record.parent
+    raise NotFound(f"the ledger of {uid} has no attempt {attempt}")
 
 
 async def manifest_at(blobs: Blobs, path: str) -> Ref:

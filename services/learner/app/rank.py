@@ -7,7 +7,6 @@ go on or none does. What fails inside a collective ends the process.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import posixpath
 import shutil
 from collections.abc import Awaitable, Callable
@@ -40,6 +39,7 @@ from ebbtide.wire import (
 )
 from services.learner.app.lane import Lane
 from services.learner.app.reading import Reader
+from services.learner.app.restoring import file_digest, read_checkpoint, restore
 from services.learner.core.desk import Outcome
 from services.learner.core.patience import Patience
 from services.learner.core.progress import FILE, Applied, Progress, Published
@@ -274,7 +274,7 @@ class Rank:
             return ref
         try:
             path = await self._blobs.local(ref)
-            good = await self._lane.run(_file_digest, path) == ref.digest
+            good = await self._lane.run(file_digest, path) == ref.digest
         except (Corrupt, NotFound):
             good = False
         if not good:
@@ -297,32 +297,13 @@ class Rank:
         )
 
     async def _restore(self, parent: Ref) -> Manifest:
-        read = await self._together(self._read_checkpoint(parent))
+        reading = read_checkpoint(self._blobs, self._lane, parent, uid=self._uid)
+        read = await self._together(reading)
         if isinstance(read, Refusal):
             raise Corrupt(f"checkpoint {parent.path} cannot be restored: {read.detail}")
-        manifest, progress = read
-        with TemporaryDirectory(dir=self._staging) as made:
-            folder = Path(made)
-            for ref in manifest.learner_refs:
-                (folder / Path(ref.path).name).symlink_to(await self._blobs.local(ref))
-            await self._lane.run(self._trainer.restore, folder, progress)
-        self.progress = progress
+        await restore(self._blobs, self._lane, self._trainer, read, staging=self._staging)
+        manifest, self.progress = read
         return manifest
-
-    async def _read_checkpoint(self, parent: Ref) -> tuple[Manifest, Progress]:
-        """Every byte is verified here, before the checkpoint library reads any."""
-        manifest = decode(await self._blobs.fetch(parent), Manifest)
-        if manifest.job_uid != self._uid:
-            raise Refused(f"{parent.path} is a checkpoint of job {manifest.job_uid}")
-        kept = None
-        for ref in manifest.learner_refs:
-            path = await self._blobs.local(ref)
-            if await self._lane.run(_file_digest, path) != ref.digest:
-                raise Corrupt(f"{ref.path} is not what the manifest names")
-            kept = path if ref.path.endswith(f"/{FILE}") else kept
-        if kept is None:
-            raise Corrupt(f"{parent.path} names no {FILE}")
-        return manifest, decode(kept.read_bytes(), Progress)
 
     # --- agreement ----------------------------------------------------------------------------
 
@@ -360,8 +341,3 @@ def _known(error: Exception) -> EbbtideError:
     if isinstance(error, OSError):
         return Temporary(f"local disk: {error.strerror or error}")
     return Corrupt(f"not what its reference says: {error}")
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

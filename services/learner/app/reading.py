@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from ebbtide import paths
 from ebbtide.data.chunks import decode_rows, row_ref
 from ebbtide.data.order import DataOrder
-from ebbtide.errors import Conflict, Refused
+from ebbtide.errors import Conflict, NotFound, Refused
 from ebbtide.ports import Blobs
 from ebbtide.spec import DpoSpec, PolicyGradientSpec, RewardModelSpec, RLHFJobSpec
 from ebbtide.wire import (
@@ -16,12 +17,15 @@ from ebbtide.wire import (
     Learn,
     PolicyRef,
     PromptRow,
+    RecordedBatch,
     Ref,
     Rollout,
     Row,
     SftSlice,
     decode,
 )
+from services.learner.core.mini_batches import dealt
+from services.learner.core.relayout import on_one_rank
 from services.learner.core.samples import (
     MicroBatch,
     Sample,
@@ -72,7 +76,27 @@ class Reader:
         check_manifest(manifest, attempt=attempt, ranks=self._ranks)
         if manifest.sft is not None:
             return Work(updates=await self._supervised(manifest.sft))
+        if manifest.recorded is not None:
+            manifest = await self._recorded(manifest.recorded)
         return Work(batches=await self._rollouts(manifest))
+
+    async def _recorded(self, named: RecordedBatch) -> BatchManifest:
+        """What another job froze; on one rank whatever the number of that job's ranks."""
+        try:
+            data = await self._blobs.get(paths.batch(named.uid, named.attempt, named.step))
+        except NotFound as error:
+            raise Refused(
+                f"job {named.uid} has no batch of step {named.step} in attempt {named.attempt}:"
+                " lower training.totalSteps, or name another job",
+                field="recorded",
+            ) from error
+        manifest = decode(data, BatchManifest)
+        if manifest.sft is not None or manifest.recorded is not None:
+            raise Refused(f"job {named.uid} sampled no answers itself", field="recorded")
+        if self._ranks == 1:
+            manifest = on_one_rank(manifest)
+        check_manifest(manifest, attempt=named.attempt, ranks=self._ranks)
+        return manifest
 
     async def _rollouts(self, manifest: BatchManifest) -> list[MicroBatch]:
         algorithm = self._spec.algorithm
@@ -93,7 +117,8 @@ class Reader:
         bins: list[list[Sample]] = [[] for _ in range(max(1, manifest.microbatches))]
         for row, sample in zip(rows, samples, strict=True):
             bins[row.microbatch].append(sample)
-        return [self._layout.of(samples) for samples in bins]
+        parts = dealt(bins, self._spec.training.mini_batches)
+        return [self._layout.of(samples) for samples in parts]
 
     async def _sample(
         self,
@@ -105,7 +130,11 @@ class Reader:
         async with self._gate:
             data = await self._blobs.fetch(row.ref)
         group = numbers[row.key.step_issued, row.key.group]
-        return sample_of(row, decode(data, Rollout), base, weighting, group=group)
+        algorithm = self._spec.algorithm
+        assert isinstance(algorithm, PolicyGradientSpec)
+        max_age = algorithm.decoupled.max_age if algorithm.decoupled else 0
+        rollout = decode(data, Rollout)
+        return sample_of(row, rollout, base, weighting, group=group, max_age=max_age)
 
     async def _supervised(self, part: SftSlice) -> list[list[MicroBatch]]:
         index = decode(await self._blobs.fetch(part.dataset), DatasetIndex)

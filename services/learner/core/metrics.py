@@ -20,6 +20,9 @@ SUMS = (
     "entropy",  # nats
     "clipped_low",
     "clipped_high",
+    "stale",  # tokens of an older policy than the batch's
+    "age",  # versions that they are older
+    "fresh",  # tokens that engine and learner know at equal weights: those behind all sums from here
     "gap",  # engine's log-probability minus ours
     "gap_k3",
     "x",  # engine's log-probability: moments for the correlation
@@ -29,6 +32,7 @@ SUMS = (
     "xy",
     "w",  # importance weight ours / engine's, for the effective sample size
     "ww",
+    # Over all tokens again:
     "correction",  # weight of the policy loss by that mismatch
     "rejected",
     "a",  # advantages: moments for their spread
@@ -46,13 +50,13 @@ def update_stats(
 ) -> dict[str, float]:
     """Return the metrics of one update from global sums (order of SUMS), maxima, ratios by bin.
 
-    Means are over computed tokens; `mismatch_*` compare engine and learner at equal weights:
-    `mismatch_kl` estimates KL(engine || learner) in nats per token (k3), `mismatch_ess` is
+    Means are over computed tokens; `mismatch_*` compare engine and learner at equal weights, so
+    over tokens of the batch's own policy: `mismatch_kl` estimates KL(engine || learner) in nats per token (k3), `mismatch_ess` is
     the effective share of samples under the weights ours / engine's, 1 at its best.
     `ratio_p..` are quantiles over tokens, to 0.2 % of themselves; beyond e^2 they stay there.
     """
     total = dict(zip(SUMS, sums, strict=True))
-    n = max(1.0, total["tokens"])
+    n, fresh = max(1.0, total["tokens"]), max(1.0, total["fresh"])
     return {
         "loss": total["loss"],
         "computed_tokens": total["tokens"],
@@ -60,8 +64,10 @@ def update_stats(
         "entropy": total["entropy"] / n,
         "clip_fraction_low": total["clipped_low"] / n,
         "clip_fraction_high": total["clipped_high"] / n,
-        "mismatch_gap": total["gap"] / n,
-        "mismatch_kl": total["gap_k3"] / n,
+        "stale_fraction": total["stale"] / n,
+        "age_mean": total["age"] / n,
+        "mismatch_gap": total["gap"] / fresh,
+        "mismatch_kl": total["gap_k3"] / fresh,
         "mismatch_correlation": _correlation(total),
         "mismatch_ess": _ess(total),
         "correction_weight": total["correction"] / n,
@@ -94,7 +100,7 @@ def alarm(stats: Mapping[str, float], spec: MismatchSpec) -> bool:
 
 def _correlation(total: Mapping[str, float]) -> float:
     """Pearson's r of the two log-probabilities; 1 where neither varies."""
-    n = total["tokens"]
+    n = total["fresh"]
     if n < 2:
         return 1.0
     vx = total["xx"] - total["x"] ** 2 / n
@@ -105,5 +111,5 @@ def _correlation(total: Mapping[str, float]) -> float:
 
 
 def _ess(total: Mapping[str, float]) -> float:
-    n, squares = total["tokens"], total["ww"]
+    n, squares = total["fresh"], total["ww"]
     return 1.0 if n == 0 or squares == 0 else total["w"] ** 2 / (n * squares)

@@ -35,7 +35,9 @@ class Sample:
 
     `chosen`: positions in `tokens` (ascending) that the policy chose; `logprobs`: what the
     engine recorded for them; `weight`: factor of each token's loss; `prompt`: length of the
-    prompt, which siblings may share (0: they may not); `group`: number of its group.
+    prompt, which siblings may share (0: they may not); `group`: number of its group; `ages`: for
+    each chosen token how many versions older than the batch's policy is the one that sampled it
+    (None: none is older).
     """
 
     tokens: Ints
@@ -45,6 +47,7 @@ class Sample:
     weight: float
     prompt: int = 0
     group: int = 0
+    ages: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class MicroBatch:
 
     `tokens` (rows, width), padded on the right. Over the N selected positions of all rows, in
     row order: `where` indexes the flattened (rows * width) hidden states that predict them,
-    `targets` are the tokens there, `rollout` the engine's log-probabilities. They are those of S
+    `targets` are the tokens there, `rollout` the engine's log-probabilities, `ages` how many
+    versions older than the batch's policy the sampling one is. They are those of S
     sequences one after the other: `counts` (S,) of each, which is of group `groups` (S,). Not
     `real`: a dummy of weight 0 that keeps a rank in step and enters no metric. `branch`, `trunk`
     and `positions` (rows, width) say how rows of several samples are read (`core.sharing`);
@@ -68,6 +72,7 @@ class MicroBatch:
     weights: Floats
     counts: Ints
     groups: Ints
+    ages: Ints
     real: bool = True
     branch: Ints | None = None
     trunk: Ints | None = None
@@ -139,12 +144,22 @@ def check_manifest(manifest: BatchManifest, *, attempt: int, ranks: int) -> None
 
 
 def sample_of(
-    row: Row, rollout: Rollout, base: PolicyRef, weighting: Weighting, *, group: int = 0
+    row: Row,
+    rollout: Rollout,
+    base: PolicyRef,
+    weighting: Weighting,
+    *,
+    group: int = 0,
+    max_age: int = 0,
 ) -> Sample:
-    """Check `rollout` against its row and take what the loss needs; raises Refused."""
+    """Check `rollout` against its row and take what the loss needs; raises Refused.
+
+    `max_age`: versions that a token's policy may be older than `base`.
+    """
     prompt, response = unpack_ints(rollout.prompt_tokens), unpack_ints(rollout.tokens)
     logprobs, mask = unpack_floats(rollout.logprobs), unpack_mask(rollout.action_mask)
-    _check_rollout(row, rollout, base, (len(prompt), len(response), len(logprobs), len(mask)))
+    _check_rollout(row, rollout, (len(prompt), len(response), len(logprobs), len(mask)))
+    ages = _ages(row, rollout, base, max_age)
     chosen = np.flatnonzero(mask)
     if len(chosen) != row.n_tokens:
         raise Refused(f"{row.key}: mask has {len(chosen)} tokens, the row {row.n_tokens}")
@@ -156,20 +171,31 @@ def sample_of(
         weight=weighting.of(row.n_tokens),
         prompt=len(prompt),
         group=group,
+        ages=ages[chosen],
     )
 
 
-def _check_rollout(
-    row: Row, rollout: Rollout, base: PolicyRef, sizes: tuple[int, int, int, int]
-) -> None:
+def _check_rollout(row: Row, rollout: Rollout, sizes: tuple[int, int, int, int]) -> None:
     prompt, response, logprobs, mask = sizes
     if rollout.key != row.key:
         raise Refused(f"{row.key}: the blob holds {rollout.key}")
     if prompt == 0 or not response == logprobs == mask:
         raise Refused(f"{row.key}: sizes of prompt, tokens, logprobs, mask are {sizes}")
-    stale = [span for span in rollout.spans if span.policy != base]
-    if stale:
-        raise Refused(f"{row.key}: sampled from {stale[0].policy}, the batch's base is {base}")
+
+
+def _ages(row: Row, rollout: Rollout, base: PolicyRef, limit: int) -> Ints:
+    """Of each token of the response, from the policy that the engine stamped on it."""
+    ages = np.zeros(rollout.n_tokens, dtype=np.int64)
+    for span in rollout.spans:
+        if span.policy == base:
+            continue
+        age = base.n - span.policy.n
+        if not 0 < age <= limit:
+            allowed = f" (taken are {limit} versions before it)" if limit else ""
+            detail = f"{row.key}: sampled from {span.policy}, the batch's base is {base}{allowed}"
+            raise Refused(detail)
+        ages[span.start : span.end] = age
+    return ages
 
 
 def supervised_sample(row: PromptRow, weight: float) -> Sample:
@@ -231,8 +257,13 @@ def pad(samples: Sequence[Sample], *, multiple: int = 1) -> MicroBatch:
         weights=np.repeat([s.weight for s in samples], counts).astype(np.float32),
         counts=np.asarray(counts, dtype=np.int64),
         groups=np.asarray([s.group for s in samples], dtype=np.int64),
+        ages=np.concatenate([_ages_of(s) for s in samples]),
         real=real,
     )
+
+
+def _ages_of(sample: Sample) -> Ints:
+    return np.zeros(len(sample.chosen), np.int64) if sample.ages is None else sample.ages
 
 
 DUMMY = Sample(

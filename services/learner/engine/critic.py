@@ -24,7 +24,7 @@ from services.learner.engine.policy import (
     is_small,
     layers_of,
     meet_in_last,
-    recompute,
+    prepare,
     shard,
 )
 from services.learner.engine.updates import Batch
@@ -152,6 +152,8 @@ def load_critic(
     *,
     mixed_precision: bool,
     checkpointing: bool = False,
+    offload: bool = False,
+    backend: str = "",
 ) -> Critic:
     """Read the body of a Hugging Face folder and shard it; raises Refused."""
     try:
@@ -162,12 +164,11 @@ def load_critic(
         field = "/algorithm/critic/uri"
         raise Refused(f"{folder} cannot be loaded as critic: {error}", field=field) from error
     layers = layers_of(body)
-    if checkpointing:
-        recompute(layers)
+    prepare(layers, checkpointing=checkpointing, backend=backend)
     module = ValueModel(body)
-    module.eval().to(gang.device)
+    module.eval()
     small = is_small(module)
-    shard(module, gang, layers=layers, small=small, mixed=mixed_precision)
+    shard(module, gang, layers=layers, small=small, mixed=mixed_precision, offload=offload)
     rated = training.model_copy(update={"learning_rate": spec.learning_rate})
     optimiser = Optimiser(module, rated, Schedule(ScheduleSpec(), spec.learning_rate, 1), gang=gang)
     return Critic(gang=gang, module=module, optimiser=optimiser, spec=spec, small=small)

@@ -68,7 +68,7 @@ class Optimiser:
         Every rank must call this with the same `finite`. A norm that is not finite is seen by
         all ranks alike, because it is a global one; then nothing is applied.
         """
-        gradients = [_local(p.grad) for p in self._parameters]
+        gradients = [local(p.grad) for p in self._parameters]
         norm = self._norm(gradients)
         rate = self._schedule.rate(self.updates)
         done = finite and math.isfinite(norm)
@@ -103,10 +103,10 @@ class Optimiser:
         states = [self.adamw.state[p] for p in group["params"]]
         beta1, beta2 = group["betas"]
         adamw(
-            [_local(p) for p in group["params"]],
-            [_local(p.grad) for p in group["params"]],
-            [_local(state["exp_avg"]) for state in states],
-            [_local(state["exp_avg_sq"]) for state in states],
+            [local(p) for p in group["params"]],
+            [local(p.grad) for p in group["params"]],
+            [local(state["exp_avg"]) for state in states],
+            [local(state["exp_avg_sq"]) for state in states],
             [],
             [state["step"] for state in states],
             fused=True,
@@ -120,7 +120,8 @@ class Optimiser:
         )
 
 
-def _local(tensor: torch.Tensor | None) -> torch.Tensor:
+def local(tensor: torch.Tensor | None) -> torch.Tensor:
+    """This rank's part of a parameter or gradient."""
     assert tensor is not None, "every parameter takes part in the loss"
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 
@@ -164,6 +170,8 @@ def load_policy(
     mixed_precision: bool,
     frozen: bool = False,
     checkpointing: bool = False,
+    offload: bool = False,
+    backend: str = "",
     whole_below: int = WHOLE_BELOW,
     lora: LoraSpec | None = None,
 ) -> Policy:
@@ -171,17 +179,18 @@ def load_policy(
 
     Sampling had no dropout, so a ratio of probabilities with dropout would not be one. A model
     of fewer than `whole_below` parameters is sharded as one unit. `checkpointing`: layers keep
-    their input alone and are computed again in the backward pass. With `lora` adapters learn.
+    their input alone and are computed again in the backward pass. `offload`: parameters rest in
+    host memory. `backend`: of torch.compile, by which layers are compiled; empty: they are not. With
+    `lora` adapters learn.
     """
     model = _read(folder)
     model.eval().requires_grad_(not frozen)
     layers = layers_of(model)
     adapters = adapt(model, lora, layers) if lora else None
-    if checkpointing:
-        recompute(layers)
+    prepare(layers, checkpointing=checkpointing, backend=backend)
     aliases = tied_names(model)
     small = is_small(model, whole_below)
-    shard(model.to(gang.device), gang, layers=layers, small=small, mixed=mixed_precision)
+    shard(model, gang, layers=layers, small=small, mixed=mixed_precision, offload=offload)
     return Policy(model, aliases=aliases, small=small, adapters=adapters)
 
 
@@ -208,14 +217,27 @@ def shard(
     layers: Sequence[torch.nn.Module],
     small: bool,
     mixed: bool,
+    offload: bool = False,
 ) -> None:
-    """Shard `model` over the gang, each of `layers` by itself unless the model is `small`."""
+    """Shard `model` over the gang, each of `layers` by itself unless the model is `small`.
+
+    With `offload` shards stay in host memory, and the whole model is never on the device.
+    """
+    rest = OffloadPolicy()
+    if offload:
+        rest = CPUOffloadPolicy(pin_memory=gang.device.type == "cuda")
+    else:
+        model.to(gang.device)
     precision = MixedPrecisionPolicy()
     if mixed and _has_bfloat16(gang.device):
         precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for unit in [*([] if small else layers), model]:
         sharded = fully_shard(
-            unit, mesh=gang.mesh, mp_policy=precision, reshard_after_forward=not small
+            unit,
+            mesh=gang.mesh,
+            mp_policy=precision,
+            reshard_after_forward=not small,
+            offload_policy=rest,
         )
         # Losses are normalised by global denominators, so gradients are summed; gloo can only
         # sum, and a plain sum is also what makes one rank and many agree.
@@ -228,10 +250,17 @@ def layers_of(model: Any) -> list[torch.nn.Module]:
     return [m for m in model.modules() if type(m).__name__ in (model._no_split_modules or ())]  # noqa: SLF001
 
 
-def recompute(layers: Sequence[torch.nn.Module]) -> None:
-    """Have each layer keep its input alone; transformers' own switch works only with dropout on."""
+def prepare(layers: Sequence[torch.nn.Module], *, checkpointing: bool, backend: str) -> None:
+    """Compile each layer by `backend` if there is one, and with `checkpointing` keep its input alone.
+
+    Before they are sharded, so that gathering stays outside of what is compiled. Transformers' own
+    switch for checkpointing works only with dropout on.
+    """
     for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+        if backend:
+            layer.forward = torch.compile(layer.forward, backend=backend)
+        if checkpointing:
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 def _has_bfloat16(device: torch.device) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from ebbtide.spec import PolicyGradientSpec, PpoSpec, TrainingSpec
 from services.learner.core.control import KlControl
 from services.learner.core.metrics import BINS, MAXES, SUMS, alarm, update_stats
+from services.learner.core.mini_batches import mini_batch
 from services.learner.core.progress import Course, Progress
 from services.learner.core.repetition import repeated
 from services.learner.core.samples import MicroBatch
@@ -21,12 +22,25 @@ from services.learner.engine.gang import Gang
 from services.learner.engine.objectives import objective_of
 from services.learner.engine.objectives.kl import kl_term
 from services.learner.engine.objectives.tokens import Tokens
-from services.learner.engine.optimiser import Optimiser
+from services.learner.engine.optimiser import Optimiser, Stepped
 from services.learner.engine.policy import Policy, Scored
+from services.learner.engine.proximal import Proximal, interpolated, interpolates, weighed
 from services.learner.engine.tally import Made, tally
 from services.learner.engine.updates import Batch, accumulate, on_device
 
 Totals = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Micro-batches of one update; `done`: updates that the batch has had before it.
+
+    `scale` of its losses: denominators are the whole batch's, whose loss is the mean over parts.
+    """
+
+    micro_batches: range
+    done: int = 0
+    scale: int = 1
 
 
 class PolicyGradient:
@@ -54,6 +68,9 @@ class PolicyGradient:
         self._algorithm = algorithm
         self._objective = objective_of(algorithm)
         self._passes = training.updates_per_batch
+        self._parts = training.mini_batches
+        self._correction = weighed(algorithm)
+        self._interpolates = interpolates(algorithm)
         self._temperature = training.temperature
         kl = algorithm.kl
         self.control = KlControl(algorithm.kl_coefficient, kl.target, kl.rate)
@@ -63,17 +80,19 @@ class PolicyGradient:
         """Update from this rank's `batches` (equally many on every rank); return the metrics.
 
         Mismatch is that of the first pass, at the weights that sampled; the rest is the last
-        pass's. Old log-probabilities are those of the first pass, before any update: with one
-        pass the ratio is exactly 1.
+        pass's. Old log-probabilities are those before any update: with one update the ratio is
+        exactly 1. Micro-batch i is of mini-batch i modulo their number.
         """
         mine = [on_device(batch, self._gang.device) for batch in batches]
         reference = self._reference_logprobs(mine)
         mine, kl, targets = self._credited(mine, reference)
-        old: list[torch.Tensor | None] = [None] * len(mine)
-        passes = [self._pass(mine, old, reference) for _ in range(self._passes)]
+        old = self._before(mine)
+        passes = [self._pass(mine, old, reference, number) for number in range(self._passes)]
         stats = self._summary(passes) | self._repeated(batches)
         if kl is not None:
             stats["kl"] = kl
+        if self._algorithm.decoupled is not None:
+            stats[f"proximal_{self._algorithm.decoupled.proximal}"] = 1.0
         if self.critic is not None:
             stats |= self.critic.learn(mine, targets, passes=self._passes)
         self.control = self.control.after(stats["kl"])
@@ -105,7 +124,7 @@ class PolicyGradient:
         mine = [on_device(batch, self._gang.device) for batch in batches]
         reference = self._reference_logprobs(mine)
         mine, _, _ = self._credited(mine, reference)
-        sums, _ = self._accumulate(mine, list(old), reference)
+        sums, _ = self._accumulate(_Part(range(len(mine))), mine, list(old), reference)
         return float(self._gang.total(sums)[SUMS.index("loss")])
 
     def _summary(self, passes: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -153,31 +172,49 @@ class PolicyGradient:
         current = self._logprobs(self._policy, batches)
         return [r - c for r, c in zip(reference, current, strict=True) if r is not None]
 
+    def _before(self, batches: Sequence[Batch]) -> list[torch.Tensor | None]:
+        """Log-probabilities before any update; None: the first pass has them, or estimates them."""
+        if self._parts == 1 or self._interpolates:
+            return [None] * len(batches)
+        first = mini_batch(len(batches), 0, self._parts)
+        later = [i for i in range(len(batches)) if i not in first]
+        found = self._logprobs(self._policy, [batches[i] for i in later])
+        known = dict(zip(later, found, strict=True))
+        return [known.get(i) for i in range(len(batches))]
+
     def _pass(
         self,
         batches: Sequence[Batch],
         old: list[torch.Tensor | None],
         reference: Sequence[torch.Tensor | None],
+        number: int,
     ) -> dict[str, float]:
-        sums, maxes = self._accumulate(batches, old, reference)
-        totals = self._gang.total(sums).tolist()
+        """All mini-batches once, an update each; figures are over all of them, but the last norm."""
+        totals: list[Totals] = []
+        done: list[Stepped] = []
+        for j in range(self._parts):
+            picked = mini_batch(len(batches), j, self._parts)
+            part = _Part(picked, done=number * self._parts + j, scale=self._parts)
+            sums, maxes = self._accumulate(part, batches, old, reference)
+            totals.append((self._gang.total(sums), self._gang.largest(maxes)))
+            done.append(self._stepped(loss=float(totals[-1][0][SUMS.index("loss")])))
+        total = torch.stack([sums for sums, _ in totals]).sum(0).tolist()
+        largest = torch.stack([maxes for _, maxes in totals]).amax(0).tolist()
         kinds = len(SUMS)
-        stats = update_stats(
-            totals[:kinds], self._gang.largest(maxes).tolist(), bins=totals[kinds:]
-        )
-        stepped = self._optimiser.step(
-            finite=math.isfinite(stats["loss"]),
-            hold=self.critic is not None and self.critic.warming,
-        )
         return {
-            **stats,
-            "grad_norm": stepped.grad_norm,
-            "learning_rate": stepped.rate,
-            "skipped_updates": float(not stepped.done),
+            **update_stats(total[:kinds], largest, bins=total[kinds:]),
+            "grad_norm": done[-1].grad_norm,
+            "learning_rate": done[-1].rate,
+            "skipped_updates": float(sum(not stepped.done for stepped in done)),
         }
+
+    def _stepped(self, *, loss: float) -> Stepped:
+        warming = self.critic is not None and self.critic.warming
+        return self._optimiser.step(finite=math.isfinite(loss), hold=warming)
 
     def _accumulate(
         self,
+        part: _Part,
         batches: Sequence[Batch],
         old: list[torch.Tensor | None],
         reference: Sequence[torch.Tensor | None],
@@ -186,32 +223,46 @@ class PolicyGradient:
         sums = torch.zeros(len(SUMS) + BINS, dtype=torch.float64, device=device)
         maxes = torch.ones(len(MAXES), dtype=torch.float64, device=device)
 
-        def losses_of(i: int, scored: Scored) -> torch.Tensor:
+        def losses_of(place: int, scored: Scored) -> torch.Tensor:
             nonlocal sums, maxes
-            before = old[i]
-            before = scored.logprobs.detach() if before is None else before
-            old[i] = before
+            i = part.micro_batches[place]
+            before = self._proximal(batches[i], scored, old[i], part.done)
+            old[i] = before.logprobs if before.exact else None
             losses, (added, largest) = self._losses(batches[i], scored, before, reference[i])
             if batches[i].real:
                 sums, maxes = sums + added, torch.maximum(maxes, largest)
-            return losses
+            return losses * part.scale
 
         accumulate(
             self._policy,
-            batches,
+            [batches[i] for i in part.micro_batches],
             temperature=self._temperature,
             losses_of=losses_of,
             explore=self._algorithm.entropy_coefficient > 0,
         )
         return sums, maxes
 
+    def _proximal(
+        self, batch: Batch, scored: Scored, old: torch.Tensor | None, done: int
+    ) -> Proximal:
+        """The policy before the batch's first update, `done` updates ago; `old`: if it is known."""
+        if old is not None:
+            return Proximal(old)
+        if not self._interpolates:
+            return Proximal(scored.logprobs.detach())
+        version = self._passes * self._parts
+        estimate = interpolated(
+            scored.logprobs, batch.rollout, batch.ages, done=done, version=version
+        )
+        return Proximal(estimate, exact=False, near=done == 0)
+
     def _losses(
-        self, batch: Batch, scored: Scored, old: torch.Tensor, reference: torch.Tensor | None
+        self, batch: Batch, scored: Scored, proximal: Proximal, reference: torch.Tensor | None
     ) -> tuple[torch.Tensor, Totals]:
-        spec = self._algorithm
+        spec, old = self._algorithm, proximal.logprobs
         tokens = Tokens(scored.logprobs, old, batch.advantages, batch.counts)
         surrogate = self._objective(tokens)
-        correction = correct(old, batch.rollout, batch.counts, spec.mismatch)
+        correction = correct(old, batch.rollout, batch.counts, self._correction)
         each, kl = surrogate.losses, None
         if correction.weight is not None:
             each = each * correction.weight
@@ -220,11 +271,17 @@ class PolicyGradient:
             each = each + self.control.coefficient * kl
         if spec.entropy_coefficient:
             each = each - spec.entropy_coefficient * scored.entropy
-        made = Made(batch.advantages, each * batch.weights, surrogate, kl, correction)
-        figures = tally(
-            made, logprobs=scored.logprobs, rollout=batch.rollout, entropy=scored.entropy
+        made = Made(
+            batch.advantages,
+            each * batch.weights,
+            surrogate,
+            kl,
+            correction,
+            old=old,
+            fresh=(batch.ages == 0) & proximal.near,
+            ages=batch.ages,
         )
-        return made.losses, figures
+        return made.losses, tally(made, rollout=batch.rollout, entropy=scored.entropy)
 
     def _reference_logprobs(self, batches: Sequence[Batch]) -> list[torch.Tensor | None]:
         if self._reference is None:

@@ -24,7 +24,7 @@ from services.learner.core.samples import MicroBatch
 from services.learner.engine.gang import Gang
 from services.learner.engine.lora import Adapters
 from services.learner.engine.optimiser import Optimiser, Stepped, of_pairs
-from services.learner.engine.policy import is_small, layers_of, meet_in_last, recompute, shard
+from services.learner.engine.policy import is_small, layers_of, meet_in_last, prepare, shard
 from services.learner.engine.updates import Batch, on_device
 
 _FIGURES = ("loss", "accuracy", "margin", "chosen_reward", "rejected_reward")
@@ -134,7 +134,12 @@ def _worse(batch: Batch) -> torch.Tensor:
 
 
 def load_score_model(
-    folder: Path, gang: Gang, *, mixed_precision: bool, checkpointing: bool = False
+    folder: Path,
+    gang: Gang,
+    *,
+    mixed_precision: bool,
+    checkpointing: bool = False,
+    offload: bool = False,
 ) -> ScoreModel:
     """Read a language model, or a reward model to go on with, and shard it; raises Refused.
 
@@ -162,10 +167,9 @@ def load_score_model(
     if "score.weight" in told["missing_keys"]:
         torch.nn.init.zeros_(head.weight)
     layers = layers_of(model)
-    if checkpointing:
-        recompute(layers)
+    prepare(layers, checkpointing=checkpointing, backend="")
     module = Scoring(model.base_model, head, prefix=model.base_model_prefix)
-    module.eval().to(gang.device)
+    module.eval()
     small = is_small(module)
-    shard(module, gang, layers=layers, small=small, mixed=mixed_precision)
+    shard(module, gang, layers=layers, small=small, mixed=mixed_precision, offload=offload)
     return ScoreModel(module, small=small)

@@ -14,24 +14,32 @@ from services.learner.engine.objectives.tokens import Surrogate
 
 @dataclass(frozen=True)
 class Made:
-    """What was computed for N tokens: `losses` weighted, `kl` a term of them (None: there is none)."""
+    """What was computed for N tokens: `losses` weighted, `kl` a term of them (None: there is none).
+
+    `old`: log-probabilities at the start of the batch. `fresh` (N,): tokens for which the engine's
+    are of the same weights. `ages` (N,): versions that a token's policy is older.
+    """
 
     advantages: torch.Tensor
     losses: torch.Tensor
     surrogate: Surrogate
     kl: torch.Tensor | None
     correction: Correction
+    old: torch.Tensor
+    fresh: torch.Tensor
+    ages: torch.Tensor
 
 
 @torch.no_grad()
 def tally(
-    made: Made, *, logprobs: torch.Tensor, rollout: torch.Tensor, entropy: torch.Tensor
+    made: Made, *, rollout: torch.Tensor, entropy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sums of one micro-batch (order of SUMS, then BINS of ratios), maxima (MAXES), in float64."""
-    x, y = rollout.double(), logprobs.double()
+    stale = ~made.fresh
+    x, y = (of.double().masked_fill(stale, 0.0) for of in (rollout, made.old))
     # Bounded, so that one absurd token shows up as e^50 and not as an infinity.
     gap = (y - x).clamp(-BOUND, BOUND)
-    weight, one = torch.exp(gap), torch.ones_like(y)
+    weight, one = torch.exp(gap).masked_fill(stale, 0.0), torch.ones_like(y)
     correction, advantages = made.correction, made.advantages.double()
     values = {
         "tokens": one,
@@ -40,6 +48,9 @@ def tally(
         "entropy": entropy,
         "clipped_low": made.surrogate.low,
         "clipped_high": made.surrogate.high,
+        "stale": made.ages > 0,
+        "age": made.ages,
+        "fresh": made.fresh,
         "gap": -gap,
         "gap_k3": k3(gap),
         "x": x,

@@ -33,7 +33,7 @@ from services.learner.engine.policy_gradient import PolicyGradient
 from services.learner.engine.publishing import Content, collect, collect_base
 from services.learner.engine.reward_model import Preferences, ScoreModel, load_score_model
 from services.learner.engine.sft import Sft
-from services.learner.engine.trial import shared_width
+from services.learner.engine.trial import check_compiled, shared_width
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -127,28 +127,51 @@ def rng_state() -> bytes:
     return torch.get_rng_state().numpy().tobytes()
 
 
-def build_trainer(spec: RLHFJobSpec, gang: Gang, model: Path) -> Trainer:
-    """Load `model` and build the job's algorithm around it; raises Refused."""
+def build_trainer(
+    spec: RLHFJobSpec, gang: Gang, model: Path, *, backend: str = "inductor"
+) -> Trainer:
+    """Load `model` and build the job's algorithm around it; raises Refused.
+
+    `backend`: of torch.compile, where the job asks for that.
+    """
     torch.manual_seed(spec.seed)
+    _check_offload(spec, gang)
     if isinstance(spec.algorithm, RewardModelSpec):
         return _score_trainer(spec, spec.algorithm, gang, model)
     mixed = spec.learner.mixed_precision
+    backend = backend if spec.learner.compile else ""
     policy = load_policy(
         model,
         gang,
         mixed_precision=mixed,
         checkpointing=spec.learner.activation_checkpointing,
+        offload=spec.learner.cpu_offload,
+        backend=backend,
         lora=spec.training.lora,
     )
+    if backend:
+        check_compiled(policy, gang.device, coarse=mixed)
     optimiser = Optimiser(policy.module, spec.training, schedule_of(spec), gang=gang)
     return Trainer(
         rows=_rows(spec, policy, gang),
         gang=gang,
         policy=policy,
         optimiser=optimiser,
-        algorithm=_algorithm(spec, gang, model, policy=policy, optimiser=optimiser),
+        algorithm=_algorithm(
+            spec, gang, model, policy=policy, optimiser=optimiser, backend=backend
+        ),
         dtype=DTYPES[spec.model.dtype],
     )
+
+
+def _check_offload(spec: RLHFJobSpec, gang: Gang) -> None:
+    """With device auto only the rank knows what it computes on."""
+    if spec.learner.cpu_offload and gang.device.type == "cpu":
+        raise Refused(
+            "this rank has no GPU, so there is nothing to offload from: remove"
+            " learner.cpuOffload, or run the learner where GPUs are",
+            field="/learner/cpuOffload",
+        )
 
 
 def _score_trainer(
@@ -159,6 +182,7 @@ def _score_trainer(
         gang,
         mixed_precision=spec.learner.mixed_precision,
         checkpointing=spec.learner.activation_checkpointing,
+        offload=spec.learner.cpu_offload,
     )
     optimiser = Optimiser(model.module, spec.training, schedule_of(spec), gang=gang)
     return Trainer(
@@ -189,21 +213,26 @@ def _rows(spec: RLHFJobSpec, policy: Policy, gang: Gang) -> Rows:
 
 
 def _algorithm(
-    spec: RLHFJobSpec, gang: Gang, model: Path, *, policy: Policy, optimiser: Optimiser
+    spec: RLHFJobSpec,
+    gang: Gang,
+    model: Path,
+    *,
+    policy: Policy,
+    optimiser: Optimiser,
+    backend: str,
 ) -> PolicyGradient | Sft | Dpo:
     algorithm = spec.algorithm
     if isinstance(algorithm, SftSpec):
         return Sft(gang=gang, policy=policy, optimiser=optimiser)
-    mixed = spec.learner.mixed_precision
     reference: Policy | None = None
     if isinstance(algorithm, DpoSpec):
-        reference = _reference(model, gang, policy, mixed=mixed)
+        reference = _reference(spec, gang, model, policy, backend=backend)
         return Dpo(
             gang=gang, policy=policy, reference=reference, optimiser=optimiser, spec=algorithm
         )
     assert isinstance(algorithm, PolicyGradientSpec)
     if algorithm.kl_coefficient > 0:
-        reference = _reference(model, gang, policy, mixed=mixed)
+        reference = _reference(spec, gang, model, policy, backend=backend)
     critic = None
     if isinstance(algorithm, PpoSpec):
         folder = local_path(algorithm.critic.uri) if algorithm.critic.uri else model
@@ -212,8 +241,10 @@ def _algorithm(
             gang,
             algorithm.critic,
             spec.training,
-            mixed_precision=mixed,
+            mixed_precision=spec.learner.mixed_precision,
             checkpointing=spec.learner.activation_checkpointing,
+            offload=spec.learner.cpu_offload,
+            backend=backend,
         )
     return PolicyGradient(
         critic=critic,
@@ -226,11 +257,21 @@ def _algorithm(
     )
 
 
-def _reference(model: Path, gang: Gang, policy: Policy, *, mixed: bool) -> Policy:
+def _reference(
+    spec: RLHFJobSpec, gang: Gang, model: Path, policy: Policy, *, backend: str
+) -> Policy:
     """The initial policy: a copy of its own, or the policy without its adapters."""
     if policy.adapters is not None:
         return Unadapted(policy, policy.adapters)
-    return load_policy(model, gang, mixed_precision=mixed, frozen=True)
+    learner = spec.learner
+    return load_policy(
+        model,
+        gang,
+        mixed_precision=learner.mixed_precision,
+        frozen=True,
+        offload=learner.cpu_offload,
+        backend=backend,
+    )
 
 
 def schedule_of(spec: RLHFJobSpec) -> Schedule:
@@ -239,6 +280,6 @@ def schedule_of(spec: RLHFJobSpec) -> Schedule:
     each = (
         algorithm.updates_per_step
         if isinstance(algorithm, SupervisedSpec)
-        else training.updates_per_batch
+        else training.updates_per_batch * training.mini_batches
     )
     return Schedule(training.schedule, training.learning_rate, training.total_steps * each)

@@ -23,6 +23,7 @@ class Batch:
     weights: torch.Tensor
     counts: torch.Tensor
     groups: torch.Tensor
+    ages: torch.Tensor
     real: bool
     shared: Shared | None = None
 
@@ -42,6 +43,7 @@ def on_device(batch: MicroBatch, device: torch.device) -> Batch:
         weights=put(batch.weights),
         counts=put(batch.counts),
         groups=put(batch.groups),
+        ages=put(batch.ages),
         real=batch.real,
         shared=_shared(batch, device),
     )

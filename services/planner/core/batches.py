@@ -5,11 +5,13 @@ A function of the ledger alone: a planner that repeats it after a crash writes t
 
 from __future__ import annotations
 
+import msgspec
+
 from ebbtide.rl.advantages import group_advantages
 from ebbtide.rl.batching import Candidate, lay_out
 from ebbtide.rl.shaping import shaped
-from ebbtide.wire import Accepted, BatchManifest, SftSlice, Value
-from services.planner.core.config import Data, Grpo, JobConfig, Sft
+from ebbtide.wire import Accepted, BatchManifest, RecordedBatch, SftSlice, Value
+from services.planner.core.config import Data, Grpo, JobConfig, Recorded, Sft
 from services.planner.core.samples import OpenStep
 
 
@@ -44,6 +46,19 @@ def freeze_sft(step: OpenStep, *, config: JobConfig, data: Data, attempt: int) -
     """The work of a supervised step: a slice of the data order."""
     work = config.work
     assert isinstance(work, Sft)
+    part = SftSlice(data.train_ref, step.plan.data_cursor, work.updates, work.batch)
+    return msgspec.structs.replace(_without_rows(step, config, attempt), sft=part)
+
+
+def freeze_recorded(step: OpenStep, *, config: JobConfig, attempt: int) -> BatchManifest:
+    """The work of a step that learns from what another job froze."""
+    work = config.work
+    assert isinstance(work, Recorded)
+    named = RecordedBatch(work.uid, work.attempt, work.first + step.plan.step)
+    return msgspec.structs.replace(_without_rows(step, config, attempt), recorded=named)
+
+
+def _without_rows(step: OpenStep, config: JobConfig, attempt: int) -> BatchManifest:
     return BatchManifest(
         job_uid=config.job_uid,
         attempt=attempt,
@@ -54,7 +69,6 @@ def freeze_sft(step: OpenStep, *, config: JobConfig, data: Data, attempt: int) -
         sequences=0,
         ranks=config.ranks,
         microbatches=0,
-        sft=SftSlice(data.train_ref, step.plan.data_cursor, work.updates, work.batch),
     )
 
 

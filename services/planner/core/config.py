@@ -91,6 +91,17 @@ class Sft(msgspec.Struct, frozen=True):
     updates: int
 
 
+class Recorded(msgspec.Struct, frozen=True):
+    """A job that learns from the batches of another one, which froze them in its `attempt`.
+
+    `first`: the recorded step of this job's step 0.
+    """
+
+    uid: str
+    attempt: int
+    first: int
+
+
 class Deadlines(msgspec.Struct, frozen=True):
     """Seconds, as in the job's spec."""
 
@@ -126,7 +137,7 @@ class JobConfig(msgspec.Struct, frozen=True):
     seed: int
     shuffle: bool
     total_steps: int
-    work: Grpo | Sft
+    work: Grpo | Sft | Recorded
     ranks: int
     microbatch_tokens: int
     checkpoint_every: int
@@ -209,8 +220,10 @@ def configure(
     )
 
 
-def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft:
-    algorithm, training = spec.algorithm, spec.training
+def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft | Recorded:
+    algorithm, training, recorded = spec.algorithm, spec.training, spec.recorded
+    if recorded is not None:
+        return Recorded(recorded.uid, recorded.attempt, recorded.first_step)
     if isinstance(algorithm, SupervisedSpec):
         return Sft(batch=algorithm.batch_size, updates=algorithm.updates_per_step)
     return Grpo(

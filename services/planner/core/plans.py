@@ -89,7 +89,7 @@ class Prompts:
 
 
 def sft_plan(config: JobConfig, data: Data, step: int, policy: PolicyRef, cursor: int) -> StepPlan:
-    """A supervised step has no groups: the learner reads its rows itself."""
+    """A step on given rows or recorded batches has no groups: the learner reads them itself."""
     return StepPlan(step, policy, (), 0, cursor, data_digests(config, data))
 
 

@@ -21,9 +21,9 @@ from ebbtide.wire import (
     digest,
     encode,
 )
-from services.planner.core.batches import freeze, freeze_sft
+from services.planner.core.batches import freeze, freeze_recorded, freeze_sft
 from services.planner.core.checkpoints import is_due, seal, superseded
-from services.planner.core.config import Data, JobConfig, Sft
+from services.planner.core.config import Data, JobConfig, Recorded, Sft
 from services.planner.core.effects import LEARNER, Forget, Note
 from services.planner.core.events import ManifestCommitted
 from services.planner.core.learner import LearnerDesk
@@ -84,10 +84,13 @@ class Training:
     def freeze(self, step: OpenStep) -> BatchManifest:
         """Fix the closed step's batch for good; after a crash, the very same one again."""
         attempt = self._pen.fence.attempt
-        if isinstance(self._config.work, Sft):
-            manifest = freeze_sft(step, config=self._config, data=self._data, attempt=attempt)
-        else:
-            manifest = freeze(step, config=self._config, attempt=attempt)
+        match self._config.work:
+            case Sft():
+                manifest = freeze_sft(step, config=self._config, data=self._data, attempt=attempt)
+            case Recorded():
+                manifest = freeze_recorded(step, config=self._config, attempt=attempt)
+            case _:
+                manifest = freeze(step, config=self._config, attempt=attempt)
         data = encode(manifest)
         path = paths.batch(self._config.job_uid, attempt, step.plan.step)
         ref = Ref(path, digest(data), len(data))

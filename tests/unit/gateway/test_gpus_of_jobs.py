@@ -68,3 +68,9 @@ def test_an_interval_of_evaluations_as_it_is_anyway_is_noted_where_nothing_is_ev
     assert "/spec/evaluation/everySteps" in [one.pointer for one in found.warnings]
     found = look(check(a_job(evaluation={"prompts": 10})), paths=False)
     assert "/spec/evaluation/everySteps" not in [one.pointer for one in found.warnings]
+
+
+def test_without_a_gpu_there_is_nothing_to_offload_from() -> None:
+    asked = {"learner": {"cpuOffload": True}}
+    assert "remove it" in faults(0, **asked)["/spec/learner/cpuOffload"]
+    assert faults(1, **asked) == {}

@@ -105,6 +105,17 @@ def test_a_critic_and_a_reference_are_in_the_account_of_memory() -> None:
     assert parts["reference"] == parts["parameters"]
 
 
+def test_what_is_offloaded_is_counted_in_the_hosts_memory() -> None:
+    shape = shape_of(CONFIG, 400_000_000)
+    plain, *_ = estimate(a_spec(), shape)["memory"]
+    device, host, *_ = estimate(a_spec(learner={"cpuOffload": True}), shape)["memory"]
+    assert (device["role"], host["role"]) == ("learner", "learner (host)")
+    assert host["parts"] == {n: plain["parts"][n] for n in ("parameters", "gradients", "optimiser")}
+    kept = {n: size for n, size in device["parts"].items() if n != "gathered"}
+    assert kept == {n: plain["parts"][n] for n in ("activations", "logits")}
+    assert 0 < device["parts"]["gathered"] < 4 * 400_000_000
+
+
 def test_adapters_alone_have_gradients_and_moments() -> None:
     training = {"totalSteps": 1, "lora": {"rank": 4, "targets": ["q_proj"]}}
     spec = a_spec(training=training, learner={"ranks": 1})

@@ -64,6 +64,8 @@ class Parts:
         training: dict[str, Any] | None = None,
         layered: bool = False,
         checkpointing: bool = False,
+        offload: bool = False,
+        backend: Any = "",
     ) -> None:
         spec = algorithm_of(**(algorithm or {}))
         sizes = TrainingSpec(**{"total_steps": 10, "learning_rate": 1e-2, **(training or {})})
@@ -74,6 +76,8 @@ class Parts:
             gang,
             mixed_precision=False,
             checkpointing=checkpointing,
+            offload=offload,
+            backend=backend,
             whole_below=whole_below,
             lora=sizes.lora,
         )

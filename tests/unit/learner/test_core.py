@@ -47,6 +47,7 @@ def sums(engine: np.ndarray, ours: np.ndarray) -> list[float]:
     weight = np.exp(gap)
     given = {
         "tokens": len(gap),
+        "fresh": len(gap),
         "gap": -gap.sum(),
         "gap_k3": (np.expm1(gap) - gap).sum(),
         "x": engine.sum(),

@@ -22,7 +22,7 @@ ADAPTIVE = {"kl_coefficient": 0.1, "kl": {"target": 1e-3}}
 ALGORITHMS: list[dict[str, Any]] = [
     {"type": "grpo", "kl_coefficient": 0.1, "entropy_coefficient": 0.01},
     {"type": "dapo"},
-    {"type": "gspo"},
+    {"type": "gspo", "decoupled": {"proximal": "interpolated"}},
     {"type": "cispo", "mismatch": {"weight": "token", "reject": "geometric"}},
     {"type": "rloo", **ADAPTIVE},
     {"type": "reinforce-plus-plus", **ADAPTIVE},

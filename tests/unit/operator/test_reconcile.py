@@ -6,7 +6,7 @@ import pytest
 
 from ebbtide import labels
 from ebbtide.objects import Key
-from ebbtide.testing.jobs import a_job, an_sft_spec
+from ebbtide.testing.jobs import a_job, a_spec, an_sft_spec
 from ebbtide_operator.core.reconcile import JOB_FINALIZER
 from ebbtide_operator.core.site import Site
 from tests.unit.operator.worlds import JOB, POOL, World, running
@@ -29,6 +29,12 @@ def test_a_new_job_gets_all_its_pods() -> None:
 
 def test_a_supervised_job_has_neither_actors_nor_scorers() -> None:
     world = running(a_job(spec=an_sft_spec()))
+    assert {name.rsplit("-", 2)[0] for name in world.alive()} == {"job-planner", "job-learner"}
+    assert world.table.load(POOL) is None
+
+
+def test_a_job_on_recorded_batches_has_neither_actors_nor_scorers() -> None:
+    world = running(a_job(spec=a_spec(recorded={"uid": "other"}, reward=None)))
     assert {name.rsplit("-", 2)[0] for name in world.alive()} == {"job-planner", "job-learner"}
     assert world.table.load(POOL) is None
 

@@ -16,6 +16,7 @@ from services.planner.core.config import (
     Grpo,
     JobConfig,
     Patience,
+    Recorded,
     Sft,
 )
 
@@ -53,7 +54,7 @@ GRPO = Grpo(
 NO_EVAL = msgspec.structs.replace(GRPO, evaluation=None)
 
 
-def a_config(*, steps: int = 2, work: Grpo | Sft = GRPO, **changes: Any) -> JobConfig:
+def a_config(*, steps: int = 2, work: Grpo | Sft | Recorded = GRPO, **changes: Any) -> JobConfig:
     config = JobConfig(
         job_uid=UID,
         seed=7,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ebbtide.rl.shaping import Penalty
-from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec import RecordedSpec, RLHFJobSpec
 from ebbtide.wire import (
     Accepted,
     Dispatch,
@@ -22,7 +22,7 @@ from ebbtide.wire import (
     encode,
 )
 from services.planner.core.batches import candidates
-from services.planner.core.config import Grpo, configure
+from services.planner.core.config import Grpo, Recorded, configure
 from services.planner.core.samples import OpenStep
 from tests.unit.planner.builders import GRPO, UID, a_policy, a_ref, some_data
 
@@ -114,3 +114,12 @@ def test_each_algorithm_has_its_baseline_and_computes_what_moves(
     assert isinstance(work, Grpo)
     assert (work.scale, work.skip_zero) == (scale, skips)
     assert encode(work), "a part of the plan's digests"
+
+
+def test_a_job_on_recorded_batches_samples_nothing_and_evaluates_nothing() -> None:
+    recorded = RecordedSpec(uid="other", attempt=2, first_step=4)
+    spec = spec_of(type="grpo").model_copy(update={"recorded": recorded})
+    config = configure(spec, job_uid=UID, data=some_data())
+    assert config.work == Recorded("other", 2, 4)
+    assert config.last_step == config.total_steps - 1
+    assert encode(config.work), "a part of the plan's digests"

@@ -29,7 +29,7 @@ from ebbtide.wire import (
     digest,
 )
 from services.planner.core.book import Book
-from services.planner.core.config import Data, Grpo, JobConfig, Sft
+from services.planner.core.config import Data, Grpo, JobConfig, Recorded, Sft
 from services.planner.core.effects import (
     LEARNER,
     Acknowledge,
@@ -369,5 +369,7 @@ class World:
         return Evidence(UID, self.records, settled, self.blobs)
 
 
-def _rows(work: Grpo | Sft) -> int:
+def _rows(work: Grpo | Sft | Recorded) -> int:
+    if isinstance(work, Recorded):
+        return 1
     return work.prompts if isinstance(work, Grpo) else work.batch * work.updates

@@ -89,6 +89,35 @@ def test_a_supervised_job_with_held_out_rows_is_refused() -> None:
     assert "dataset.eval is not for algorithm.type sft" in fault.detail
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ({"type": "sft"}, "not for algorithm.type sft: remove it"),
+        ({"type": "grpo", "groupSize": 2}, "(5) is more than a step has answers (4)"),
+    ],
+)
+def test_more_mini_batches_than_a_step_can_fill_are_refused(
+    algorithm: dict[str, Any], words: str
+) -> None:
+    sizes = {"totalSteps": 3, "promptsPerStep": 2, "miniBatches": 5}
+    (fault,) = faults_of(a_job(algorithm=algorithm, training=sizes))
+    assert words in fault.detail
+
+
+def test_recorded_batches_need_no_reward_and_are_not_for_given_rows() -> None:
+    document = a_job(recorded={"uid": "0b1c-22"})
+    del document["spec"]["reward"]
+    assert not check(document).spec.samples
+    document["spec"]["algorithm"] = {"type": "sft"}
+    (fault,) = faults_of(document)
+    assert fault.detail == "recorded is not for algorithm.type sft: remove it"
+
+
+@pytest.mark.parametrize("uid", ["../other", "", "a/b", "-x"])
+def test_a_recorded_job_is_named_by_its_uid_alone(uid: str) -> None:
+    assert pointers_of(a_job(recorded={"uid": uid})) == ["/spec/recorded/uid"]
+
+
 def test_all_faults_come_at_once() -> None:
     document = a_job(training={"totalSteps": 0, "temperature": "hot"}, bogus=1)
     found = pointers_of(document)
@@ -131,6 +160,10 @@ def test_a_rule_across_fields_says_the_fix() -> None:
             "baseline group needs groupSize 2",
         ),
         ({"type": "reinforce-plus-plus", "zeroVariance": "drop"}, "needs baseline group"),
+        (
+            {"type": "gspo", "decoupled": {}, "mismatch": {"weight": "token"}},
+            "set mismatch.weight to none",
+        ),
     ],
 )
 def test_options_of_an_algorithm_that_contradict_each_other_are_refused(
@@ -139,6 +172,12 @@ def test_options_of_an_algorithm_that_contradict_each_other_are_refused(
     (fault,) = faults_of(a_job(algorithm=algorithm))
     assert fault.pointer == "/spec/algorithm"
     assert words in fault.detail
+
+
+def test_there_is_nothing_to_offload_from_on_a_cpu() -> None:
+    (fault,) = faults_of(a_job(learner={"device": "cpu", "cpuOffload": True}))
+    assert fault.pointer == "/spec/learner"
+    assert "cpuOffload needs a GPU" in fault.detail
 
 
 def test_packed_rows_are_not_for_a_critic_of_another_kind() -> None:
