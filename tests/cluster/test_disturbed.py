@@ -12,7 +12,7 @@ from tests.e2e.jobs import training
 from tests.worlds.chart import JOBS, SYSTEM
 from tests.worlds.cluster import Cluster, ready, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1200)]
 STEPS = 14
 
 

@@ -94,6 +94,7 @@ def test_only_the_planner_has_a_token(ended: Ended) -> None:
     assert {name.rpartition("-planner-")[0] for name in ended.course.tokens} == {"main"}
 
 
+@pytest.mark.long
 def test_a_suspended_job_holds_no_pod_and_a_resumed_one_ends(
     installed: Cluster, client: Client
 ) -> None:
@@ -111,6 +112,7 @@ def two_actors() -> dict[str, object]:
     return {"engine": "torch", "device": "cpu", "replicas": 2, "maxReplicas": 2}
 
 
+@pytest.mark.long
 def test_an_upgrade_from_the_chart_before_keeps_a_running_job(
     installed: Cluster, client: Client, tmp_path: Path
 ) -> None:
