@@ -34,6 +34,7 @@ from ebbtide.wire.actors import (
     Submit,
     TicketReply,
     TicketRequest,
+    TurnReady,
 )
 from ebbtide.wire.base import (
     Wire,
@@ -99,6 +100,7 @@ from ebbtide.wire.records import (
     Aged,
     Checkpointed,
     Committed,
+    Continued,
     Decided,
     Dispatched,
     Epoch,
@@ -127,6 +129,7 @@ __all__ = [
     "CommandReply",
     "Counted",
     "Committed",
+    "Continued",
     "Decided",
     "Cut",
     "CutSamples",
@@ -194,6 +197,7 @@ __all__ = [
     "Submit",
     "TicketReply",
     "TicketRequest",
+    "TurnReady",
     "Timings",
     "Value",
     "Wire",

@@ -15,6 +15,7 @@ from ebbtide.wire import (
     Accepted,
     Adopted,
     Checkpointed,
+    Continued,
     Dispatched,
     Extended,
     Frozen,
@@ -75,7 +76,7 @@ def step_of(record: Record) -> int | None:
             return record.plan.step
         case Extended():
             return record.step
-        case Dispatched() | Accepted() | Adopted() | Scored() | Abandoned():
+        case Dispatched() | Accepted() | Continued() | Adopted() | Scored() | Abandoned():
             return record.key.step_issued
         case _:
             return None
@@ -106,6 +107,9 @@ class StepView:
                 self.handed[record.key].append(record)
             case Accepted():
                 self.accepted[record.key] = record
+                self._moved.pop(record.key, None)
+            case Continued():  # the episode is its last turn's rollout
+                self.accepted.pop(record.key, None)
                 self._moved.pop(record.key, None)
             case Adopted():
                 self._moved[record.key] = record.ref

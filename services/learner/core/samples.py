@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbtide.errors import Refused
+from ebbtide.turns import mask_of
 from ebbtide.wire import (
     BatchManifest,
     PolicyRef,
@@ -145,6 +146,8 @@ def sample_of(
     prompt, response = unpack_ints(rollout.prompt_tokens), unpack_ints(rollout.tokens)
     logprobs, mask = unpack_floats(rollout.logprobs), unpack_mask(rollout.action_mask)
     _check_rollout(row, rollout, base, (len(prompt), len(response), len(logprobs), len(mask)))
+    if not np.array_equal(mask, mask_of(rollout.spans, len(response))):
+        raise Refused(f"{row.key}: the mask disagrees with the spans, which say what was drawn")
     chosen = np.flatnonzero(mask)
     if len(chosen) != row.n_tokens:
         raise Refused(f"{row.key}: mask has {len(chosen)} tokens, the row {row.n_tokens}")
