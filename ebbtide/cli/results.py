@@ -187,7 +187,8 @@ def _story(found: SampleWhole) -> list[str]:
         f"  {h.dispatch} on {h.actor}, policy {h.version}{', accepted' if h.counts else ''}"
         for h in found.hand_outs
     ]
-    mean = sum(found.logprobs) / len(found.logprobs) if found.logprobs else 0.0
+    drawn = [x for x in found.logprobs if x is not None]
+    mean = sum(drawn) / len(drawn) if drawn else 0.0
     return [
         *(["score:", *parts] if parts else []),
         *(["drawn from:", *spans]),

@@ -146,11 +146,13 @@ def sample_of(
     prompt, response = unpack_ints(rollout.prompt_tokens), unpack_ints(rollout.tokens)
     logprobs, mask = unpack_floats(rollout.logprobs), unpack_mask(rollout.action_mask)
     _check_rollout(row, rollout, base, (len(prompt), len(response), len(logprobs), len(mask)))
-    if not np.array_equal(mask, mask_of(rollout.spans, len(response))):
-        raise Refused(f"{row.key}: the mask disagrees with the spans, which say what was drawn")
     chosen = np.flatnonzero(mask)
     if len(chosen) != row.n_tokens:
         raise Refused(f"{row.key}: mask has {len(chosen)} tokens, the row {row.n_tokens}")
+    if not np.array_equal(mask, mask_of(rollout.spans, len(response))):
+        raise Refused(f"{row.key}: the mask disagrees with the spans, which say what was drawn")
+    if np.isnan(logprobs[chosen]).any():
+        raise Refused(f"{row.key}: a token that the policy drew has no log-probability")
     return Sample(
         tokens=np.concatenate([prompt, response]).astype(np.int64),
         chosen=chosen + len(prompt),
