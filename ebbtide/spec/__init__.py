@@ -40,6 +40,7 @@ from ebbtide.spec.components import (
     RemoteReward,
     RuleReward,
 )
+from ebbtide.spec.environments import EnvironmentSpec
 from ebbtide.spec.job import (
     Condition,
     DecodePoolSpec,
@@ -93,6 +94,7 @@ __all__ = [
     "DecodeSpec",
     "DpoSpec",
     "EmulationSpec",
+    "EnvironmentSpec",
     "EvaluationSpec",
     "FileSource",
     "FunctionReward",

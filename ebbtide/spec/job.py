@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from ebbtide.models import Model
 from ebbtide.spec.algorithms import Algorithm, PpoSpec, RewardModelSpec, SupervisedSpec
 from ebbtide.spec.base import CURRENCY_PATTERN, Name
+from ebbtide.spec.environments import EnvironmentSpec
 from ebbtide.spec.roles import (
     BudgetSpec,
     CheckpointSpec,
@@ -45,6 +46,9 @@ class RLHFJobSpec(Model):
     )
     reward: RewardSpec | None = Field(
         None, description="Scoring (required but for sft, dpo and reward-model)."
+    )
+    environment: EnvironmentSpec | None = Field(
+        None, description="What replies to the policy between its turns; unset: one turn."
     )
     decode: DecodeSpec = Field(default_factory=lambda: DecodeSpec(), description="Decode actors.")
     prefill: PrefillSpec = Field(
@@ -90,6 +94,8 @@ class RLHFJobSpec(Model):
             raise ValueError(f"reward is required for algorithm.type {kind}: add reward.components")
         if supervised and self.dataset.eval is not None:
             raise ValueError(f"dataset.eval is not for algorithm.type {kind}: remove it")
+        if supervised and self.environment is not None:
+            raise ValueError(f"environment is not for algorithm.type {kind}: remove it")
         pools = [price.pool for price in self.prices]
         if len(set(pools)) != len(pools):
             raise ValueError("prices names a pool twice: keep one price per pool")

@@ -6,7 +6,7 @@ exactly what its predecessor made durable.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -104,7 +104,7 @@ class Book:
         self.restored = False
         self.open: OpenStep | None = None
         self.frozen: Ref | None = None
-        self.settled: Set[int] = frozenset()
+        self.settled: AbstractSet[int] = frozenset()
         self.orphans: dict[SampleKey, Orphan] = {}
         self.checkpoints: list[Kept] = []
         self.evals: list[EvalResult] = []
