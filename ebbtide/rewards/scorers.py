@@ -6,6 +6,7 @@ are infrastructure, all else says that the verifier (not the answer) failed.
 
 from __future__ import annotations
 
+import inspect
 import math
 import traceback
 from importlib import import_module
@@ -79,9 +80,10 @@ def guarded(score: Scorer) -> Scorer:
 
 def _function(component: FunctionReward) -> Scorer:
     function = resolve(component.entry_point)
+    looks = _takes(function, "transcript")
 
     def score(answer: Answer, reference: Reference) -> Outcome:
-        more = {"transcript": answer.conversation} if answer.transcript else {}
+        more = {"transcript": answer.conversation} if looks else {}
         value = function(
             prompt=answer.prompt, response=answer.response, reference=reference, **more
         )
@@ -90,6 +92,14 @@ def _function(component: FunctionReward) -> Scorer:
         return Worth(float(value))
 
     return score
+
+
+def _takes(function: Any, name: str) -> bool:
+    """Whether it has a parameter of that name; what does not tell has none."""
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
 
 
 def resolve(entry_point: str, *, field: str = "/spec/reward/components") -> Any:

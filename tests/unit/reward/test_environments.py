@@ -6,10 +6,19 @@ import pytest
 
 from ebbtide.errors import Refused
 from ebbtide.rewards.environments import LARGEST_REPLY, environment
-from ebbtide.rewards.outcomes import Answer, Broken, Judged, Message, Outcome, Reply, Unusable
-from ebbtide.rewards.scorers import judge
+from ebbtide.rewards.outcomes import (
+    Answer,
+    Broken,
+    Judged,
+    Message,
+    Outcome,
+    Reply,
+    Unusable,
+    Worth,
+)
+from ebbtide.rewards.scorers import judge, scorer
 from ebbtide.rewards.versions import environment_versions
-from ebbtide.spec import EnvironmentSpec
+from ebbtide.spec import EnvironmentSpec, FunctionReward
 from ebbtide.testing.rollouts import a_rollout
 from ebbtide.wire import Error, Invalid, Value
 from services.reward import core
@@ -64,6 +73,16 @@ def test_a_users_environment_sees_the_whole_episode_and_the_row() -> None:
 )  # fmt: skip
 def test_what_is_no_reply_says_whose_fault_it_is(name: str, outcome: Outcome) -> None:
     assert asked(yours(name), "?") == outcome
+
+
+def test_a_reward_function_sees_the_turns_of_an_episode_if_it_has_a_place_for_them() -> None:
+    told = (Message("assistant", "1"), Message("user", "more"), Message("assistant", "2"))
+    answer = Answer("prompt", "2", b"{}", "t", told)
+    for name, worth in (("turns", 3.0), ("obedient", 2.0)):
+        component = FunctionReward(
+            type="function", name="f", entry_point=f"ebbtide.testing.rewards:{name}"
+        )
+        assert judge((scorer(component),), answer) == (Worth(worth),)
 
 
 def test_a_missing_environment_is_refused_with_its_field() -> None:
