@@ -145,6 +145,7 @@ def _no_samples(step: int | None, purpose: str | None) -> str:
 def _sample(sample: Sample) -> Panel:
     score = sample.score
     words = [f"step {sample.step}, group {sample.group}, sample {sample.index}, {sample.purpose}"]
+    words += [f"turn {sample.turn}"] if sample.turn else []
     if score.total is None:
         words.append(f"{score.kind} {score.why}".strip())
     else:
