@@ -69,10 +69,10 @@ from tests.unit.planner.exports import Exports
 from tests.unit.planner.parties import (
     ModelActor,
     ModelLearner,
-    ModelScorer,
     ref_to,
 )
 from tests.unit.planner.pool import ModelOperator
+from tests.unit.planner.scorers import ModelScorer
 
 
 @dataclass(eq=False)
