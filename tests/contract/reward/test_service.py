@@ -107,7 +107,7 @@ class Job:
         async with asyncio.timeout(60):
             while len(found) < count:
                 for delivery in await consumer.fetch(100, 1.0):
-                    fact = decode(delivery.data, Fact)  # type: ignore[arg-type]
+                    fact: Any = decode(delivery.data, Fact)  # type: ignore[arg-type]
                     found[fact.key.index] = fact
         return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -42,7 +44,7 @@ def until(world: World, kind: type, *, count: int = 1) -> None:
     raise AssertionError(f"no {kind.__name__}")
 
 
-def records(world: World, kind: type) -> list:  # type: ignore[type-arg]
+def records(world: World, kind: type) -> list[Any]:
     return [record for record in world.records if isinstance(record, kind)]
 
 
@@ -113,6 +115,13 @@ def test_a_step_is_not_decoded_while_an_environment_may_still_reply() -> None:
     assert the_step(world).undecoded == 4
 
 
+def test_a_last_turn_is_decoded_once_it_is_accepted() -> None:
+    world = a_world()
+    until(world, Accepted, count=4 * 3)
+    assert the_step(world).states.count(ACCEPTED) > 0
+    assert the_step(world).undecoded == 0
+
+
 def test_lengths_are_learned_from_whole_episodes_alone() -> None:
     world = a_world()
     until(world, Continued, count=4)
@@ -171,8 +180,9 @@ def test_a_reply_that_comes_again_and_late_continues_nothing() -> None:
 def test_a_settle_that_was_lost_is_made_good_though_the_next_turn_runs() -> None:
     world = a_world(actors=1)
     [actor] = world.actors.values()
-    until(world, Accepted)
-    world.letters = [letter for letter in world.letters if letter.name != "Settle"]
+    while len(records(world, Dispatched)) < 6:  # two of them are of later turns
+        world.one_round()
+        world.letters = [letter for letter in world.letters if letter.name != "Settle"]
     assert is_sound(world)
     assert {line.verdict for line in actor.settled} == {"accepted"}
     assert world.reports[0].samples.void == 0
