@@ -181,8 +181,9 @@ def test_a_settle_that_was_lost_is_made_good_though_the_next_turn_runs() -> None
     world = a_world(actors=1)
     [actor] = world.actors.values()
     while len(records(world, Dispatched)) < 6:  # two of them are of later turns
-        world.one_round()
+        world.perform(world.seat)
         world.letters = [letter for letter in world.letters if letter.name != "Settle"]
+        world.one_round()
     assert is_sound(world)
     assert {line.verdict for line in actor.settled} == {"accepted"}
     assert world.reports[0].samples.void == 0
