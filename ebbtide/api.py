@@ -358,7 +358,9 @@ class SampleWhole(Sample):
 
     prompt_tokens: list[int]
     tokens: list[int]
-    logprobs: list[float] = Field(description="Of each token, as the engine drew it.")
+    logprobs: list[float | None] = Field(
+        description="Of each token, as the engine drew it; null: an environment gave it."
+    )
     hand_outs: list[HandOut] = Field(description="In order; one that moved has several.")
 
 

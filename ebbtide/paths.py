@@ -41,6 +41,12 @@ def rollouts(key: SampleKey, dispatch: Dispatch) -> str:
     return f"jobs/{key.job_uid}/rollouts/{key.step_issued:08d}/{name}-{hand}.msgpack"
 
 
+def given(key: SampleKey, digest: str) -> str:
+    """What the turn after `key` begins from, named by its content: replies may differ."""
+    name = f"{key.group:06d}-{key.index:04d}-{key.turn}-{digest[:16]}"
+    return f"jobs/{key.job_uid}/rollouts/{key.step_issued:08d}/given/{name}.msgpack"
+
+
 def attempt(uid: str, n: int) -> str:
     """All that one attempt's learner writes."""
     return f"jobs/{uid}/attempts/{n:04d}/"

@@ -28,7 +28,7 @@ _BLOBS: dict[str, tuple[str, ...]] = {
     ),
     "decode": ("jobs/{uid}/rollouts/*", "jobs/{uid}/logs/decode/*"),
     "prefill": ("jobs/{uid}/logs/prefill/*",),
-    "reward": ("jobs/{uid}/logs/reward/*",),
+    "reward": ("jobs/{uid}/rollouts/*/given/*", "jobs/{uid}/logs/reward/*"),
     "operator": ("jobs/*/usage/*", "jobs/*/logs/*", "jobs/*/rollouts/*", "ended/*"),
     "gateway": (),
 }

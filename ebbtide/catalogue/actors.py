@@ -123,6 +123,12 @@ REWARD = Group(
             Label("fault", "empty, or a fault's name", 4),
         ),
         counter(
+            "ebbtide_reward_turns_total",
+            "turns",
+            "Turns after which the environment was asked, by what came of it.",
+            Label("outcome", "reply, over, full, invalid, error, value", 6),
+        ),
+        counter(
             "ebbtide_reward_errors_total",
             "errors",
             "Failed tries, repeated or not.",

@@ -145,6 +145,7 @@ def _no_samples(step: int | None, purpose: str | None) -> str:
 def _sample(sample: Sample) -> Panel:
     score = sample.score
     words = [f"step {sample.step}, group {sample.group}, sample {sample.index}, {sample.purpose}"]
+    words += [f"turn {sample.turn}"] if sample.turn else []
     if score.total is None:
         words.append(f"{score.kind} {score.why}".strip())
     else:
@@ -187,7 +188,8 @@ def _story(found: SampleWhole) -> list[str]:
         f"  {h.dispatch} on {h.actor}, policy {h.version}{', accepted' if h.counts else ''}"
         for h in found.hand_outs
     ]
-    mean = sum(found.logprobs) / len(found.logprobs) if found.logprobs else 0.0
+    drawn = [x for x in found.logprobs if x is not None]
+    mean = sum(drawn) / len(drawn) if drawn else 0.0
     return [
         *(["score:", *parts] if parts else []),
         *(["drawn from:", *spans]),

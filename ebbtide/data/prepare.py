@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from ebbtide import exits
 from ebbtide.adapters.blobs import open_blobs
 from ebbtide.data import chunks, tokenizers
+from ebbtide.data.framing import Framing
 from ebbtide.data.outcome import Outcome, Prepared, Rejected
 from ebbtide.data.rendering import Fields, Renderer
 from ebbtide.data.sieve import Limits, Sieve
@@ -57,6 +58,7 @@ class Workshop:
         self._pairs = isinstance(spec.algorithm, DpoSpec | RewardModelSpec)
         self._blobs = blobs
         self._progress = progress
+        self._role = spec.environment.role if spec.environment else ""
         self._identity = tokenizers.identity(spec.model)
         self._tokenizer: Any = None
 
@@ -74,6 +76,7 @@ class Workshop:
         limits = self._limits(supervised)
         made_of = [_FORMAT, content(source), limits, supervised, self._identity, self._template()]
         made_of += ["pairs"] if self._pairs else []
+        made_of += [f"replies as {self._role}"] if self._role else []
         key = digest(msgspec.json.encode(made_of, order="deterministic"))
         if found := await self._find(key):
             self._say(f"{name}: found prepared")
@@ -87,7 +90,12 @@ class Workshop:
     ) -> Ref:
         words = tokenizers.vocabulary(self._spec.model, self._tokenizer)
         fields = _fields(source, supervised, pairs=self._pairs)
-        renderer = Renderer(tokenizer=self._tokenizer, template=self._template(), fields=fields)
+        renderer = Renderer(
+            tokenizer=self._tokenizer,
+            template=self._template(),
+            fields=fields,
+            framing=self._framing(words.stop_ids),
+        )
         sieve = Sieve(limits=limits, fields=fields, vocabulary=words.size, unknown_id=words.unknown)
         refs: list[Ref] = []
         n_rows = 0
@@ -140,6 +148,16 @@ class Workshop:
     def _limits(self, supervised: bool) -> Limits:
         answer = self._spec.training.max_response_tokens if supervised else 0
         return Limits(prompt=self._spec.dataset.max_prompt_tokens, completion=answer)
+
+    def _framing(self, stop_ids: Sequence[int]) -> Framing | None:
+        if not self._role:
+            return None
+        tokenizer = self._tokenizer
+        return Framing(
+            role=self._role,
+            stops=[tokenizer.decode([stop]) for stop in stop_ids],
+            encode=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+        )
 
     def _template(self) -> str | None:
         return self._spec.model.chat_template

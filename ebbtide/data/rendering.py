@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from jinja2 import TemplateError
 
+from ebbtide.data.framing import Frame, Framing
 from ebbtide.data.sources import RawRow
 from ebbtide.errors import Refused
 
@@ -22,13 +23,15 @@ from ebbtide.errors import Refused
 class Rendered(msgspec.Struct, frozen=True):
     """Text and token ids of a prompt, and of its completion where one was asked for.
 
-    Of a pair the completion is the better answer; `rejected` is the other.
+    Of a pair the completion is the better answer; `rejected` is the other. `frame`: of an
+    environment's replies; None: they stand by themselves, or there are none.
     """
 
     text: str
     prompt: list[int]
     completion: list[int]
     rejected: list[int] = []
+    frame: Frame | None = None
 
 
 class Fields(msgspec.Struct, frozen=True):
@@ -47,9 +50,20 @@ class _Texts(msgspec.Struct, frozen=True):
 
 
 class Renderer:
-    """Renders rows in batches; `template` replaces the tokenizer's own chat template."""
+    """Renders rows in batches; `template` replaces the tokenizer's own chat template.
 
-    def __init__(self, *, tokenizer: Any, template: str | None, fields: Fields) -> None:
+    `framing`: of replies, in jobs with an environment.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Any,
+        template: str | None,
+        fields: Fields,
+        framing: Framing | None = None,
+    ) -> None:
+        self._framing = framing
         self._tokenizer = tokenizer
         self._eos: int | None = tokenizer.eos_token_id
         self._template = template
@@ -74,9 +88,20 @@ class Renderer:
         if answer:
             wholes = self._encode([(t.prompt + t.completion, not t.closed) for t in texts])
         return [
-            Rendered(t.prompt, prompt, self._completion(t, prompt, whole))
-            for t, prompt, whole in zip(texts, prompts, wholes, strict=True)
+            Rendered(
+                text=t.prompt,
+                prompt=prompt,
+                completion=self._completion(t, prompt, whole),
+                frame=self._frame(row, t),
+            )
+            for row, t, prompt, whole in zip(rows, texts, prompts, wholes, strict=True)
         ]
+
+    def _frame(self, row: RawRow, texts: _Texts) -> Frame | None:
+        """A text without chat template has no roles: replies are put after it as they are."""
+        if self._framing is None or not texts.closed:
+            return None
+        return self._framing.frame(row, lambda r, said: self._chat(r, said, opens=True))
 
     def _texts(self, row: RawRow, answer: str) -> _Texts:
         prompt = self._field(row, self._fields.prompt)

@@ -84,4 +84,6 @@ class Sieve:
             source=row.source,
             completion=pack_ints(found.completion),
             rejected=pack_ints(found.rejected),
+            opens=pack_ints(found.frame.opens if found.frame else []),
+            closes=pack_ints(found.frame.closes if found.frame else []),
         )

@@ -79,8 +79,13 @@ class Sample:
 
     @property
     def ended(self) -> str:
-        """Finish reason of a sample that was resumed when it had already ended, or empty."""
-        if len(self.tokens) and int(self.tokens[-1]) in self.admission.assign.sampling.stop_ids:
+        """Finish reason of a sample that was resumed when it had already ended, or empty.
+
+        Only a token that was drawn ends an answer; an environment may give any.
+        """
+        resumed = self.admission.resumed
+        drawn = resumed is not None and resumed.spans and resumed.spans[-1].end == len(self.tokens)
+        if drawn and int(self.tokens[-1]) in self.admission.assign.sampling.stop_ids:
             return "stop"
         return "length" if len(self.tokens) == self.limit else ""
 

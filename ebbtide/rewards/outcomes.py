@@ -8,13 +8,30 @@ from typing import Any
 import msgspec
 
 
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    """What was said in one turn. role: assistant (the policy) | user | tool."""
+
+    role: str
+    content: str
+
+
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """One answer to one prompt. `reference` is a JSON object: the row's other fields."""
+    """One answer to one prompt. `reference` is a JSON object: the row's other fields.
+
+    Of an episode `response` is the policy's last turn, and `transcript` has all turns; else that
+    is empty.
+    """
 
     prompt: str
     response: str
     reference: bytes
     task: str
+    transcript: tuple[Message, ...] = ()
+
+    @property
+    def conversation(self) -> list[dict[str, str]]:
+        """The transcript as users' functions get it."""
+        return [{"role": one.role, "content": one.content} for one in self.transcript]
 
 
 class Worth(msgspec.Struct, frozen=True, tag="worth"):
@@ -37,7 +54,13 @@ class Broken(msgspec.Struct, frozen=True, tag="broken"):
     detail: str
 
 
-Outcome = Worth | Unusable | Broken
+class Reply(msgspec.Struct, frozen=True, tag="reply"):
+    """What an environment says to the policy; None: the episode is over."""
+
+    text: str | None
+
+
+Outcome = Worth | Unusable | Broken | Reply
 
 
 class Judged(msgspec.Struct, frozen=True, tag="judged"):

@@ -6,6 +6,7 @@ are infrastructure, all else says that the verifier (not the answer) failed.
 
 from __future__ import annotations
 
+import inspect
 import math
 import traceback
 from importlib import import_module
@@ -39,11 +40,11 @@ def scorer(component: Component, *, cell: Cell | None = None) -> Scorer:
     """
     match component:
         case FunctionReward():
-            return _guarded(_function(component))
+            return guarded(_function(component))
         case CodeReward():
-            return _guarded(code(component, cell or isolated()))
+            return guarded(code(component, cell or isolated()))
         case RuleReward():
-            return _guarded(rule(component))
+            return guarded(rule(component))
         case _:
             detail = f"{component.type} is no scorer of this process: the reward service has it"
             raise Refused(detail, field="/spec/reward/components")
@@ -58,7 +59,9 @@ def judge(scorers: tuple[Scorer, ...], answer: Answer) -> tuple[Outcome, ...]:
     return tuple(score(answer, reference) for score in scorers)
 
 
-def _guarded(score: Scorer) -> Scorer:
+def guarded(score: Scorer) -> Scorer:
+    """`score`, which raises nothing any more."""
+
     def guarded(answer: Answer, reference: Reference) -> Outcome:
         try:
             outcome = score(answer, reference)
@@ -76,10 +79,14 @@ def _guarded(score: Scorer) -> Scorer:
 
 
 def _function(component: FunctionReward) -> Scorer:
-    function = _resolve(component.entry_point)
+    function = resolve(component.entry_point)
+    looks = _takes(function, "transcript")
 
     def score(answer: Answer, reference: Reference) -> Outcome:
-        value = function(prompt=answer.prompt, response=answer.response, reference=reference)
+        more = {"transcript": answer.conversation} if looks else {}
+        value = function(
+            prompt=answer.prompt, response=answer.response, reference=reference, **more
+        )
         if not isinstance(value, int | float):
             return Unusable(f"{component.entry_point} returned {type(value).__name__}, no number")
         return Worth(float(value))
@@ -87,15 +94,24 @@ def _function(component: FunctionReward) -> Scorer:
     return score
 
 
-def _resolve(entry_point: str) -> Any:
+def _takes(function: Any, name: str) -> bool:
+    """Whether it has a parameter of that name; what does not tell has none."""
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def resolve(entry_point: str, *, field: str = "/spec/reward/components") -> Any:
+    """The function that `module:function` names; raises Refused where there is none."""
     module, _, name = entry_point.partition(":")
     try:
         function = getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - importing runs the user's code
         detail = f"cannot load {entry_point}: {_line(error)}"
-        raise Refused(detail, field="/spec/reward/components") from None
+        raise Refused(detail, field=field) from None
     if not callable(function):
-        raise Refused(f"{entry_point} is not a function", field="/spec/reward/components")
+        raise Refused(f"{entry_point} is not a function", field=field)
     return function
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ebbtide.sandbox.cell import Cell
-from ebbtide.spec import CodeReward, Component, FunctionReward
+from ebbtide.spec import CodeReward, Component, EnvironmentSpec, FunctionReward
 
 _PACKAGES = {
     "math": ("math-verify", "latex2sympy2_extended", "sympy"),
@@ -31,6 +31,14 @@ def versions(components: Iterable[Component], *, cell: Cell | None = None) -> di
             found["programs"] = f"{name}, {'isolated' if cell.alone else 'not isolated'}"
         for package in _PACKAGES.get(component.type, ()):
             found[package] = version(package)
+    return found
+
+
+def environment_versions(spec: EnvironmentSpec) -> dict[str, str]:
+    """Of what replies: ours, or the digest of the user's module, and the settings around it."""
+    found = {"ebbtide": version("ebbtide"), "environment": spec.model_dump_json()}
+    if spec.entry_point is not None:
+        found[f"environment {spec.entry_point}"] = _module_digest(spec.entry_point)
     return found
 
 

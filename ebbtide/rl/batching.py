@@ -22,7 +22,8 @@ class Candidate(msgspec.Struct, frozen=True):
     """One sample that may enter a batch.
 
     `n_tokens`: tokens of the response that count in the loss (the sum of its action mask).
-    `n_context`: all other tokens that are computed (the prompt, tokens of tools).
+    `n_context`: all other tokens that are computed (the prompt, tokens of tools); the first
+    `n_shared` of them are the prompt, which siblings have too (None: all of them).
     """
 
     key: SampleKey
@@ -30,6 +31,7 @@ class Candidate(msgspec.Struct, frozen=True):
     n_tokens: int
     advantage: float
     n_context: int = 0
+    n_shared: int | None = None
 
     @property
     def length(self) -> int:
@@ -129,7 +131,11 @@ def _group(candidate: Candidate) -> tuple[int, int]:
 
 def _kin(computed: Sequence[Candidate]) -> Kin:
     numbers = {group: n for n, group in enumerate(dict.fromkeys(map(_group, computed)))}
-    return Kin([numbers[_group(c)] for c in computed], [c.n_context for c in computed])
+    return Kin([numbers[_group(c)] for c in computed], [_prompt(c) for c in computed])
+
+
+def _prompt(candidate: Candidate) -> int:
+    return candidate.n_context if candidate.n_shared is None else candidate.n_shared
 
 
 def _row(candidate: Candidate, place: tuple[int, int]) -> Row:

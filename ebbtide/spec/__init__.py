@@ -41,6 +41,7 @@ from ebbtide.spec.components import (
     RemoteReward,
     RuleReward,
 )
+from ebbtide.spec.environments import EnvironmentSpec
 from ebbtide.spec.job import (
     Condition,
     DecodePoolSpec,
@@ -96,6 +97,7 @@ __all__ = [
     "DecodeSpec",
     "DpoSpec",
     "EmulationSpec",
+    "EnvironmentSpec",
     "EvaluationSpec",
     "FileSource",
     "FunctionReward",

@@ -55,7 +55,8 @@ class FunctionReward(Model):
     entry_point: str = Field(
         max_length=256,
         pattern=ENTRY_POINT_PATTERN,
-        description="module:function, called as f(prompt=, response=, reference=) -> float.",
+        description="module:function, called as f(prompt=, response=, reference=) -> float; with a"
+        " parameter transcript also the turns of an episode.",
     )
     weight: float = Field(1.0, ge=-1000, le=1000, description="Factor in the total.")
 

@@ -15,6 +15,7 @@ from ebbtide.spec.algorithms import (
     SupervisedSpec,
 )
 from ebbtide.spec.base import CURRENCY_PATTERN, Name
+from ebbtide.spec.environments import EnvironmentSpec
 from ebbtide.spec.roles import (
     BudgetSpec,
     CheckpointSpec,
@@ -55,6 +56,9 @@ class RLHFJobSpec(Model):
     )
     reward: RewardSpec | None = Field(
         None, description="Scoring (required but for sft, dpo and reward-model, or with recorded)."
+    )
+    environment: EnvironmentSpec | None = Field(
+        None, description="What replies to the policy between its turns; unset: one turn."
     )
     decode: DecodeSpec = Field(default_factory=lambda: DecodeSpec(), description="Decode actors.")
     prefill: PrefillSpec = Field(
@@ -105,9 +109,10 @@ class RLHFJobSpec(Model):
             raise ValueError(f"reward is required for algorithm.type {kind}: add reward.components")
         if supervised and self.recorded is not None:
             raise ValueError(f"recorded is not for algorithm.type {kind}: remove it")
-        if not self.samples and self.dataset.eval is not None:
-            what = f"algorithm.type {kind}" if supervised else "a job with recorded"
-            raise ValueError(f"dataset.eval is not for {what}: remove it")
+        if not self.samples:
+            self._check_nothing_is_sampled(
+                f"algorithm.type {kind}" if supervised else "a job with recorded"
+            )
         pools = [price.pool for price in self.prices]
         if len(set(pools)) != len(pools):
             raise ValueError("prices names a pool twice: keep one price per pool")
@@ -120,6 +125,12 @@ class RLHFJobSpec(Model):
         self._check_prefill()
         self._check_forward()
         return self
+
+    def _check_nothing_is_sampled(self, what: str) -> None:
+        asked = {"dataset.eval": self.dataset.eval, "environment": self.environment}
+        for name, wanted in asked.items():
+            if wanted is not None:
+                raise ValueError(f"{name} is not for {what}: remove it")
 
     def _check_evaluation(self) -> None:
         """A stored job has every default filled in, so only another value is known to be asked."""

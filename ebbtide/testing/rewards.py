@@ -12,6 +12,11 @@ from typing import Any
 from ebbtide.errors import Temporary
 
 
+def turns(*, transcript: list[dict[str, str]], **_: Any) -> float:
+    """Worth the number of turns that it was told."""
+    return len(transcript)
+
+
 def obedient(*, prompt: str, response: str, reference: dict[str, Any]) -> Any:
     """Do what the response says: a number is returned, a word is a fault."""
     words: dict[str, Any] = {

@@ -44,10 +44,27 @@ def a_rollout(
 
 
 async def a_request(
-    blobs: Blobs, rollout: Rollout, *, reference: bytes = b"{}", task: str = "t"
+    blobs: Blobs,
+    rollout: Rollout,
+    *,
+    reference: bytes = b"{}",
+    task: str = "t",
+    frame: tuple[bytes, bytes] = (b"", b""),
 ) -> ScoreRequest:
-    """The request that scores `rollout`; writes it and a dataset chunk of its one prompt."""
-    row = PromptRow(rollout.prompt_id, rollout.prompt_tokens, "prompt", reference, task, "rows")
+    """The request that scores `rollout`; writes it and a dataset chunk of its one prompt.
+
+    `frame`: packed ids around what an environment says.
+    """
+    row = PromptRow(
+        prompt_id=rollout.prompt_id,
+        tokens=rollout.prompt_tokens,
+        text="prompt",
+        reference=reference,
+        task=task,
+        source="rows",
+        opens=frame[0],
+        closes=frame[1],
+    )
     chunk = await blobs.put("datasets/d/chunks/000000.msgpack", encode_rows([row]))
     ref = await blobs.put(paths.rollouts(rollout.key, rollout.dispatch), encode(rollout))
     return ScoreRequest(rollout.key, 1, ref, row.prompt_id, PromptRef(chunk, 0))

@@ -34,6 +34,7 @@ from ebbtide.wire.actors import (
     Submit,
     TicketReply,
     TicketRequest,
+    TurnReady,
 )
 from ebbtide.wire.base import (
     Wire,
@@ -100,6 +101,7 @@ from ebbtide.wire.records import (
     Aged,
     Checkpointed,
     Committed,
+    Continued,
     Decided,
     Dispatched,
     Epoch,
@@ -128,6 +130,7 @@ __all__ = [
     "CommandReply",
     "Counted",
     "Committed",
+    "Continued",
     "Decided",
     "Cut",
     "CutSamples",
@@ -196,6 +199,7 @@ __all__ = [
     "Submit",
     "TicketReply",
     "TicketRequest",
+    "TurnReady",
     "Timings",
     "Value",
     "Wire",

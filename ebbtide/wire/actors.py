@@ -251,7 +251,10 @@ TicketReply = Granted | Refusal
 
 
 class Finished(Wire, frozen=True, tag="finished"):
-    """Terminal: the rollout blob is written."""
+    """Terminal: the rollout blob is written.
+
+    `n_tokens` were chosen by the policy, `n_given` given by an environment, in all turns so far.
+    """
 
     key: SampleKey
     dispatch: Dispatch
@@ -260,6 +263,7 @@ class Finished(Wire, frozen=True, tag="finished"):
     ref: Ref
     n_tokens: int
     finish: str
+    n_given: int = 0
 
 
 class Cut(Wire, frozen=True, tag="cut"):
@@ -294,7 +298,22 @@ class ScoreReady(Wire, frozen=True, tag="score"):
     scorer: str
 
 
-Fact = Finished | Cut | Failed | ScoreReady
+class TurnReady(Wire, frozen=True, tag="turn"):
+    """The environment's reply to the rollout whose content digest is `rollout_digest`.
+
+    `given`: blob of a Journal, the response so far with the reply, `n_tokens` long.
+    """
+
+    key: SampleKey
+    rollout_digest: str
+    given: Ref
+    n_tokens: int
+    scorer_digest: str
+    seconds: float
+    scorer: str
+
+
+Fact = Finished | Cut | Failed | ScoreReady | TurnReady
 
 
 class ScoreRequest(Wire, frozen=True):

@@ -18,7 +18,8 @@ from ebbtide.wire.identity import (
 class PromptRow(Wire, frozen=True):
     """One prepared prompt. `tokens` is packed; `reference` is JSON for the scorers.
 
-    Of a pair `completion` is the better answer, `rejected` the other one.
+    Of a pair `completion` is the better answer, `rejected` the other one. `opens` and `closes`
+    are packed too: what the chat template puts before and after an environment's reply.
     """
 
     prompt_id: str
@@ -29,6 +30,8 @@ class PromptRow(Wire, frozen=True):
     source: str
     completion: bytes = b""
     rejected: bytes = b""
+    opens: bytes = b""
+    closes: bytes = b""
 
 
 class DatasetIndex(Wire, frozen=True):
@@ -71,7 +74,8 @@ class Assign(Wire, frozen=True):
     `ticket` is the actor's right to the KV of a beginning of prompt and resumed tokens; when it
     cannot be used the actor computes. `kv` without a ticket says that the prefill service has the
     prompt's KV or makes it: the actor asks for a ticket. The planner knows no tokens, so its
-    `prefix_hash` is empty there.
+    `prefix_hash` is empty there. `given`: blob of the Journal that the turn begins from, in turns
+    after the first; a `resume` goes before it, for it holds that and more.
     """
 
     key: SampleKey
@@ -85,10 +89,11 @@ class Assign(Wire, frozen=True):
     resume: JournalRef | None = None
     kv: KvKey | None = None
     ticket: KvTicket | None = None
+    given: Ref | None = None
 
 
 class Span(Wire, frozen=True, array_like=True):
-    """Tokens [start, end) of a response were drawn from `policy`."""
+    """Tokens [start, end) of a response were drawn from `policy`; those in none were given."""
 
     start: int
     end: int
@@ -104,7 +109,10 @@ class Timings(Wire, frozen=True):
 
 
 class Rollout(Wire, frozen=True):
-    """A finished sample; what belongs together travels together. finish: stop | length."""
+    """A finished turn of a sample, with all turns before it. finish: stop | length.
+
+    What an environment gave has action mask 0, is in no span, and has NaN for log-probability.
+    """
 
     key: SampleKey
     dispatch: Dispatch
@@ -122,6 +130,11 @@ class Rollout(Wire, frozen=True):
     def n_tokens(self) -> int:
         """Length of the response in tokens."""
         return len(self.tokens) // 4
+
+    @property
+    def n_chosen(self) -> int:
+        """Tokens of the response that the policy chose."""
+        return sum(self.action_mask)
 
 
 class Journal(Wire, frozen=True, array_like=True):

@@ -10,7 +10,7 @@ from ebbtide.wire.identity import Dispatch, PolicyRef, PromptRef, Ref, SampleKey
 class GroupPlan(Wire, frozen=True):
     """One group of a step. purpose: train | eval. `prompt_tokens`: length of its prompt.
 
-    `task`: the prompt's task tag.
+    `task`: the prompt's task tag. `turns`: how many the policy may have.
     """
 
     group: int
@@ -22,6 +22,7 @@ class GroupPlan(Wire, frozen=True):
     max_new_tokens: int
     prompt_tokens: int = 0
     task: str = ""
+    turns: int = 1
 
 
 class StepPlan(Wire, frozen=True):
@@ -96,12 +97,24 @@ class Dispatched(Wire, frozen=True, tag="dispatched"):
 
 
 class Accepted(Wire, frozen=True, tag="accepted"):
+    """`n_tokens` and `n_given` as in the fact Finished."""
+
     key: SampleKey
     dispatch: Dispatch
     ref: Ref
     policy: PolicyRef
     n_tokens: int
     finish: str
+    n_given: int = 0
+
+
+class Continued(Wire, frozen=True, tag="continued"):
+    """Turn `key.turn` is over, and the next one begins from `given`, which has `n_tokens`."""
+
+    key: SampleKey
+    given: Ref
+    n_tokens: int
+    scorer_digest: str
 
 
 class Scored(Wire, frozen=True, tag="scored"):
@@ -160,6 +173,7 @@ Record = (
     | Aged
     | Dispatched
     | Accepted
+    | Continued
     | Scored
     | Abandoned
     | Adopted

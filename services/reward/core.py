@@ -16,22 +16,25 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ebbtide.errors import Refused
-from ebbtide.rewards.outcomes import Answer, Broken, Judged, Outcome, Unusable, Worth
+from ebbtide.rewards.outcomes import Answer, Broken, Judged, Outcome, Reply, Unusable, Worth
 from ebbtide.spec import Component, JudgeReward, RemoteReward, RewardSpec
 from ebbtide.wire import (
     LARGEST_SCORE,
     Error,
     Invalid,
     Part,
+    Rollout,
     Score,
     ScoreReady,
     ScoreRequest,
+    TurnReady,
     Value,
     digest,
 )
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 5.0
+REWARD = "/spec/reward/components"
 
 
 class TimedOut(msgspec.Struct, frozen=True, tag="timed_out"):
@@ -86,6 +89,29 @@ def _sum(components: Sequence[Component], outcomes: Sequence[Outcome]) -> Score:
     if abs(total) > LARGEST_SCORE:
         return Invalid(f"the weighted sum {total:g} is beyond {LARGEST_SCORE:g}")
     return Value(total, parts, next((o.fault for _, o in worths if o.fault), ""))
+
+
+# --- turns ------------------------------------------------------------------------------------
+
+
+def may_go_on(rollout: Rollout, max_turns: int) -> bool:
+    """Whether the environment is asked: the policy stopped by itself and has another turn."""
+    return rollout.finish == "stop" and rollout.key.turn + 1 < max_turns
+
+
+def replied(verdict: Verdict) -> Reply | Score:
+    """What the environment said, or whose fault it is that it said nothing."""
+    match verdict:
+        case Judged((Reply() as reply,)):
+            return reply
+        case Judged((Unusable(why),)):
+            return Invalid(f"environment: {why}")
+        case Judged((Broken(error_class, detail),)):
+            return Error(error_class, f"environment: {detail}")
+        case Judged((Worth(_, fault),)):
+            return Value(total=0.0, parts=(), fault=fault)
+        case other:
+            return score((), other)
 
 
 # --- trying again -----------------------------------------------------------------------------
@@ -148,8 +174,8 @@ class Deaths:
     in a row, with no other judged between them, are the reward's, which no patience mends.
     """
 
-    def __init__(self, *, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, *, limit: int, what: str = "reward", field: str = REWARD) -> None:
+        self._limit, self._what, self._field = limit, what, field
         self._row = 0
         self._judges = False
 
@@ -163,13 +189,14 @@ class Deaths:
         how = _ending(crashed.status)
         if self._row >= self._limit:
             raise Refused(
-                f"the reward ended its own worker at {self._row} answers in a row (last: {how}) and"
-                " judged none between them; try its functions on an answer outside the job",
-                field="/spec/reward/components",
+                f"the {self._what} ended its own worker at {self._row} answers in a row (last:"
+                f" {how}) and judged none between them; try its functions on an answer outside the"
+                " job",
+                field=self._field,
             )
         if self._judges:
             return Value(total=0.0, parts=(), fault="crash")
-        return Error("WorkerDied", f"the reward ended its own worker ({how})")
+        return Error("WorkerDied", f"the {self._what} ended its own worker ({how})")
 
 
 def _ending(status: int) -> str:
@@ -185,14 +212,15 @@ def scorer_digest(spec: RewardSpec, versions: Mapping[str, str]) -> str:
     return digest(msgspec.json.encode([components, dict(versions)], order="deterministic"))
 
 
-def dedup_id(ready: ScoreReady, attempt: int, instance: str, number: int) -> str:
+def dedup_id(ready: ScoreReady | TurnReady, attempt: int, instance: str, number: int) -> str:
     """A repeated verdict has the same id; an error, which may be followed by a value, never has.
 
     Each attempt gets a verdict of its own: what was told to an earlier one may have been ignored.
     """
     key = ready.key
     name = f"{key.job_uid}.{key.step_issued}.{key.group}.{key.index}.{key.turn}"
-    tail = f"{instance}.{number}" if isinstance(ready.score, Error) else "done"
+    failed = isinstance(ready, ScoreReady) and isinstance(ready.score, Error)
+    tail = f"{instance}.{number}" if failed else "done"
     return f"score.{name}.{ready.rollout_digest[:16]}.{attempt}.{tail}"
 
 

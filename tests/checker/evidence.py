@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ebbtide.parts import of, place
-from ebbtide.wire import BatchManifest, Manifest, Record, Ref, Rollout, decode, digest
+from ebbtide.wire import BatchManifest, Journal, Manifest, Record, Ref, Rollout, decode, digest
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -38,6 +38,11 @@ class Evidence:
         """A frozen batch, if the blob is there and is what the ledger says."""
         data = self.blobs.get(ref.path)
         return decode(data, BatchManifest) if data and digest(data) == ref.digest else None
+
+    def given(self, ref: Ref) -> Journal | None:
+        """What a turn begins from, if the blob is there and is what the ledger says."""
+        data = self.blobs.get(ref.path)
+        return decode(data, Journal) if data and digest(data) == ref.digest else None
 
     def rollout(self, ref: Ref) -> Rollout | None:
         """A rollout, if the blob is there and is what the ledger says."""

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from ebbtide.turns import stem
 from ebbtide.wire import (
     Abandoned,
     Accepted,
     Adopted,
     Committed,
+    Continued,
     Dispatch,
     Dispatched,
     Epoch,
@@ -45,7 +47,11 @@ def expected(plan: StepPlan, job_uid: str) -> list[SampleKey]:
 
 @dataclass
 class Lineage:
-    """What the present attempt and its ancestors hold. `faults`: breaches of order."""
+    """What the present attempt and its ancestors hold. `faults`: breaches of order.
+
+    Samples are named by their first turn. `turns`: the present one; `accepted`: its rollouts;
+    `passed`: what was accepted of turns before it, each with what the next one begins from.
+    """
 
     attempt: int = 0
     epoch: int = 0
@@ -55,6 +61,10 @@ class Lineage:
     accepted: dict[SampleKey, list[Accepted]] = field(default_factory=lambda: defaultdict(list))
     scored: dict[SampleKey, Scored] = field(default_factory=dict)
     abandoned: dict[SampleKey, Abandoned] = field(default_factory=dict)
+    turns: dict[SampleKey, int] = field(default_factory=lambda: defaultdict(int))
+    passed: dict[SampleKey, list[tuple[Accepted, Continued]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     frozen: dict[int, Ref] = field(default_factory=dict)
     committed: dict[int, Committed] = field(default_factory=dict)
     ever: dict[str, Accepted] = field(default_factory=dict)
@@ -65,7 +75,8 @@ class Lineage:
         for by_step in (self.plans, self.frozen, self.committed):
             for late in [s for s in by_step if s >= step]:
                 del by_step[late]
-        for by_key in (self.current, self.accepted, self.scored, self.abandoned):
+        samples = (self.accepted, self.scored, self.abandoned, self.turns, self.passed)
+        for by_key in (self.current, *samples):
             for key in [k for k in by_key if k.step_issued >= step]:
                 del by_key[key]
 
@@ -82,23 +93,22 @@ def _apply(lineage: Lineage, record: Record, read_manifest: ReadManifest) -> Non
     match record:
         case Epoch():
             _epoch(lineage, record, read_manifest)
-        case StepOpened() | Extended():
+        case StepOpened() | Extended() | Frozen() | Committed():
             _planned(lineage, record)
         case Dispatched(key, dispatch):
-            lineage.current[key] = dispatch
+            _expect_turn(lineage, record.key, "handed out")
+            lineage.current[stem(key)] = dispatch
             lineage.handed_out[key] += 1
         case Accepted():
             _accepted(lineage, record)
+        case Continued():
+            _continued(lineage, record)
         case Adopted():
             _adopted(lineage, record)
         case Scored(key):
             _scored(lineage, record)
         case Abandoned(key):
-            lineage.abandoned[key] = record
-        case Frozen(step, manifest):
-            lineage.frozen[step] = manifest
-        case Committed(step):
-            lineage.committed[step] = record
+            lineage.abandoned[stem(key)] = record
 
 
 def _epoch(lineage: Lineage, record: Epoch, read_manifest: ReadManifest) -> None:
@@ -111,11 +121,16 @@ def _epoch(lineage: Lineage, record: Epoch, read_manifest: ReadManifest) -> None
     lineage.epoch, lineage.attempt = record.n, record.attempt
 
 
-def _planned(lineage: Lineage, record: StepOpened | Extended) -> None:
-    if isinstance(record, StepOpened):
-        _opened(lineage, record.plan)
-    else:
-        _extended(lineage, record.step, record.groups)
+def _planned(lineage: Lineage, record: StepOpened | Extended | Frozen | Committed) -> None:
+    match record:
+        case StepOpened(plan):
+            _opened(lineage, plan)
+        case Extended(step, groups):
+            _extended(lineage, step, groups)
+        case Frozen(step, manifest):
+            lineage.frozen[step] = manifest
+        case Committed(step):
+            lineage.committed[step] = record
 
 
 def _opened(lineage: Lineage, plan: StepPlan) -> None:
@@ -136,10 +151,27 @@ def _extended(lineage: Lineage, step: int, groups: tuple[GroupPlan, ...]) -> Non
 
 
 def _accepted(lineage: Lineage, record: Accepted) -> None:
-    if lineage.current.get(record.key) != record.dispatch:
+    if lineage.current.get(stem(record.key)) != record.dispatch:
         lineage.faults.append(f"{record.key} accepted from a dispatch that was not current")
-    lineage.accepted[record.key].append(record)
+    _expect_turn(lineage, record.key, "accepted")
+    lineage.accepted[stem(record.key)].append(record)
     lineage.ever[record.ref.path] = record
+
+
+def _continued(lineage: Lineage, record: Continued) -> None:
+    """The environment replied to the one accepted rollout of the turn."""
+    name = stem(record.key)
+    found = lineage.accepted.pop(name, [])
+    if len(found) != 1 or found[0].key != record.key or name in lineage.scored:
+        lineage.faults.append(f"{record.key} goes on, and is not one accepted turn")
+    lineage.passed[name] += [(one, record) for one in found]
+    lineage.turns[name] = record.key.turn + 1
+    lineage.current.pop(name, None)
+
+
+def _expect_turn(lineage: Lineage, key: SampleKey, what: str) -> None:
+    if lineage.turns[stem(key)] != key.turn:
+        lineage.faults.append(f"{key} {what} in turn {lineage.turns[stem(key)]}")
 
 
 def _adopted(lineage: Lineage, record: Adopted) -> None:
@@ -147,12 +179,14 @@ def _adopted(lineage: Lineage, record: Adopted) -> None:
     if source is None or source.key != record.key:
         lineage.faults.append(f"{record.key} adopted, but was never accepted")
         return
-    lineage.accepted[record.key].append(source)
+    lineage.turns[stem(record.key)] = record.key.turn
+    lineage.accepted[stem(record.key)].append(source)
 
 
 def _scored(lineage: Lineage, record: Scored) -> None:
-    if record.key in lineage.scored:
+    name = stem(record.key)
+    if name in lineage.scored:
         lineage.faults.append(f"{record.key} scored twice")
-    if record.key not in lineage.accepted:
+    if record.key not in [one.key for one in lineage.accepted.get(name, [])]:
         lineage.faults.append(f"{record.key} scored before it was accepted")
-    lineage.scored[record.key] = record
+    lineage.scored[name] = record

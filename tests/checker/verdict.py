@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+import msgspec
+
+from ebbtide.turns import mask_of, stem
 from ebbtide.wire import (
     Accepted,
     BatchManifest,
     GroupPlan,
+    Journal,
     Rollout,
     SampleKey,
     Scored,
@@ -60,6 +64,7 @@ def examine(evidence: Evidence, *, complete: bool = True) -> Verdict:
     frozen = {step: evidence.batch(ref) for step, ref in lineage.frozen.items()}
     batches = {step: batch for step, batch in frozen.items() if batch is not None}
     accepted = [record for found in lineage.accepted.values() for record in found]
+    accepted += [record for found in lineage.passed.values() for record, _ in found]
     rollouts = [(record, evidence.rollout(record.ref)) for record in accepted]
     held = [(record, rollout) for record, rollout in rollouts if rollout is not None]
     unreadable = [record.ref.path for record, rollout in rollouts if rollout is None]
@@ -80,7 +85,7 @@ def examine(evidence: Evidence, *, complete: bool = True) -> Verdict:
         missing_from_batch=list(_missing(lineage, batches)),
         unreadable=unreadable,
         wrong_policy=list(_wrong_policy(lineage, held)),
-        wrong_identity=list(_wrong_identity(held)),
+        wrong_identity=[*_wrong_identity(held), *_wrong_turns(evidence, lineage, held)],
         order=lineage.faults,
     )
 
@@ -96,7 +101,7 @@ def _doubled(lineage: Lineage, batches: Batches) -> Iterator[str]:
     for key, found in lineage.accepted.items():
         if len(found) > 1:
             yield f"{key} accepted {len(found)} times"
-    counts = Counter(row.key for batch in batches.values() for row in batch.rows)
+    counts = Counter(stem(row.key) for batch in batches.values() for row in batch.rows)
     yield from (f"{key} trained {count} times" for key, count in counts.items() if count > 1)
     both = lineage.scored.keys() & lineage.abandoned.keys()
     yield from (f"{key} scored and abandoned" for key in both)
@@ -114,7 +119,7 @@ def _unrecorded(evidence: Evidence, lineage: Lineage) -> Iterator[str]:
 def _unaccepted(lineage: Lineage, batches: Batches) -> Iterator[str]:
     for step, batch in batches.items():
         for row in batch.rows:
-            refs = [record.ref for record in lineage.accepted.get(row.key, [])]
+            refs = [record.ref for record in lineage.accepted.get(stem(row.key), [])]
             if row.key.step_issued != step or row.ref not in refs:
                 yield f"{row.key} in the batch of step {step}"
 
@@ -122,7 +127,7 @@ def _unaccepted(lineage: Lineage, batches: Batches) -> Iterator[str]:
 def _missing(lineage: Lineage, batches: Batches) -> Iterator[str]:
     """Every valued sample of a group that trains is in its step's batch, or named as dropped."""
     for step, batch in batches.items():
-        there = {row.key for row in batch.rows} | set(batch.dropped)
+        there = {stem(key) for key in (*(row.key for row in batch.rows), *batch.dropped)}
         for plan in lineage.plans[step].groups:
             yield from (str(key) for key in _trained(lineage, batch, plan) if key not in there)
 
@@ -155,10 +160,29 @@ def _wrong_identity(held: Held) -> Iterator[str]:
         where = record.ref.path
         if (rollout.key, rollout.dispatch) != (record.key, record.dispatch):
             yield f"{where} holds {rollout.key} of {rollout.dispatch}"
-        sizes = {record.n_tokens, rollout.n_tokens, len(rollout.logprobs) // 4}
+        whole = record.n_tokens + record.n_given
+        sizes = {whole, rollout.n_tokens, len(rollout.logprobs) // 4}
         if len(sizes) > 1:
             yield f"{where}: lengths {sorted(sizes)} in ledger, tokens and log-probabilities"
-        starts = [0, *(span.end for span in rollout.spans)]
-        ends = [*(span.start for span in rollout.spans), rollout.n_tokens]
-        if starts != ends:
-            yield f"{where}: spans leave a gap"
+        mask = mask_of(rollout.spans, rollout.n_tokens)
+        if rollout.action_mask != mask.tobytes() or record.n_tokens != int(mask.sum()):
+            yield f"{where}: mask, spans and the ledger disagree on who drew what"
+        if record.n_given and not record.key.turn:
+            yield f"{where}: a first turn with given tokens"
+
+
+def _wrong_turns(evidence: Evidence, lineage: Lineage, held: Held) -> Iterator[str]:
+    """Each turn begins with the very tokens of the one before and its reply, and draws some."""
+    rollouts = {record.key: rollout for record, rollout in held}
+    for found in lineage.passed.values():
+        for record, continued in found:
+            after = msgspec.structs.replace(record.key, turn=record.key.turn + 1)
+            given = evidence.given(continued.given)
+            if given is None or not _begins(given, rollouts[record.key].tokens):
+                yield f"{continued.given.path} does not go on from {record.key}"
+            elif after in rollouts and not _begins(rollouts[after], given.tokens):
+                yield f"{after} does not begin with what was given"
+
+
+def _begins(text: Rollout | Journal, tokens: bytes) -> bool:
+    return len(text.tokens) > len(tokens) and text.tokens.startswith(tokens)

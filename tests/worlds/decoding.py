@@ -77,12 +77,14 @@ class Job:
         *,
         sample: int | None = None,
         resume: JournalRef | None = None,
+        given: Ref | None = None,
+        turn: int = 0,
         n: int = 40,
     ) -> Assign:
         """Hand-out `seq` of sample `sample` (its own number unless given), `n` tokens long."""
         sample = seq if sample is None else sample
         return Assign(
-            key=SampleKey(self.uid, 0, sample, 0),
+            key=SampleKey(self.uid, 0, sample, 0, turn),
             dispatch=Dispatch(1, 1, seq),
             policy=policy,
             prompt_id=f"p{sample % ROWS}",
@@ -91,6 +93,7 @@ class Job:
             noise_key=b"noise %d" % sample,
             max_new_tokens=n,
             resume=resume,
+            given=given,
         )
 
     # --- what it says -----------------------------------------------------------------------------

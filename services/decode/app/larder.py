@@ -11,7 +11,7 @@ import msgspec
 from ebbtide.data.chunks import decode_rows
 from ebbtide.errors import Corrupt, EbbtideError, NotFound, Temporary
 from ebbtide.ports import Blobs, Clock, Hot, Resumed
-from ebbtide.wire import Assign, Journal, JournalRef, PromptRow, Ref, Span
+from ebbtide.wire import Assign, Journal, JournalRef, PromptRow, Ref, Span, decode
 from services.decode.core.messages import Fetched, FetchFailed
 
 RETRY_SECONDS = 0.5
@@ -37,12 +37,22 @@ class Larder:
         except (NotFound, Corrupt) as error:
             return FetchFailed(assign.dispatch, "prompt", str(error))
         if assign.resume is None:
-            return Fetched(assign.dispatch, prompt, None)
+            return await self._given(assign, prompt)
         try:
             resumed = await self._resume(assign.resume)
         except (NotFound, Corrupt, Temporary) as error:
             return FetchFailed(assign.dispatch, "journal_lost", str(error))
         return Fetched(assign.dispatch, prompt, resumed)
+
+    async def _given(self, assign: Assign, prompt: bytes) -> Fetched | FetchFailed:
+        """The turn from its beginning."""
+        if assign.given is None:
+            return Fetched(assign.dispatch, prompt, None)
+        try:
+            text = decode(await self._blobs.fetch(assign.given), Journal)
+        except (NotFound, Corrupt, msgspec.MsgspecError) as error:
+            return FetchFailed(assign.dispatch, "prompt", f"what the turn begins from: {error}")
+        return Fetched(assign.dispatch, prompt, Resumed(text.tokens, text.logprobs, text.spans))
 
     async def _prompt(self, assign: Assign) -> bytes:
         rows = await self._rows(assign.prompt_ref.chunk)

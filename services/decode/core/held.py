@@ -6,6 +6,7 @@ import msgspec
 
 from ebbtide import journals
 from ebbtide.ports import EngineFinished
+from ebbtide.turns import mask_of
 from ebbtide.wire import (
     Assign,
     Cut,
@@ -16,6 +17,7 @@ from ebbtide.wire import (
     Ref,
     Rollout,
     Timings,
+    pack_mask,
 )
 
 _DETAIL = 500
@@ -79,7 +81,7 @@ class Held(msgspec.Struct):
             prompt_tokens=self.prompt,
             tokens=event.tokens,
             logprobs=event.logprobs,
-            action_mask=b"\x01" * (len(event.tokens) // journals.TOKEN_BYTES),
+            action_mask=pack_mask(mask_of(event.spans, len(event.tokens) // journals.TOKEN_BYTES)),
             spans=event.spans,
             finish=event.finish,
             timings=Timings(event.queued, event.prefill, event.decode),
@@ -94,8 +96,9 @@ class Held(msgspec.Struct):
             actor=rollout.actor,
             policy=rollout.spans[-1].policy if rollout.spans else self.assign.policy,
             ref=ref,
-            n_tokens=rollout.n_tokens,
+            n_tokens=rollout.n_chosen,
             finish=rollout.finish,
+            n_given=rollout.n_tokens - rollout.n_chosen,
         )
 
     def cut(self, actor: str) -> Cut:

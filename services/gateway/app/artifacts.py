@@ -140,8 +140,9 @@ class ArtifactRoutes:
     ) -> Response:
         """One accepted sample whole: texts, tokens, score, advantage, versions, hand-outs."""
         job = await self._parts.job(name)
-        key = SampleKey(job.metadata.uid, step, group, index, turn)
-        view = await self._histories.step(key.job_uid, step)
+        uid = job.metadata.uid
+        view = await self._histories.step(uid, step)
+        key = view.present(SampleKey(uid, step, group, index, turn))
         if key not in view.accepted:
             raise NotFound(f"step {step} has no accepted sample {group}/{index}", field="index")
         history = await self._histories.of(key.job_uid)

@@ -252,6 +252,9 @@ def _rewards(job: RLHFJob) -> Iterator[Fault]:
     for number, part in enumerate(job.spec.reward.components if job.spec.reward else ()):
         if isinstance(part, FunctionReward) and (why := unresolved(part.entry_point)):
             yield Fault(f"/spec/reward/components/{number}/entryPoint", why)
+    environment = job.spec.environment
+    if environment and environment.entry_point and (why := unresolved(environment.entry_point)):
+        yield Fault("/spec/environment/entryPoint", why)
 
 
 def _judges(job: RLHFJob) -> Iterator[Fault]:

@@ -10,11 +10,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ebbtide.turns import stem
 from ebbtide.wire import (
     Abandoned,
     Accepted,
     Adopted,
     Checkpointed,
+    Continued,
     Dispatched,
     Extended,
     Frozen,
@@ -75,7 +77,7 @@ def step_of(record: Record) -> int | None:
             return record.plan.step
         case Extended():
             return record.step
-        case Dispatched() | Accepted() | Adopted() | Scored() | Abandoned():
+        case Dispatched() | Accepted() | Continued() | Adopted() | Scored() | Abandoned():
             return record.key.step_issued
         case _:
             return None
@@ -91,6 +93,7 @@ class StepView:
         self.handed: defaultdict[SampleKey, list[Dispatched]] = defaultdict(list)
         """Hand-outs, in order; adopted samples have those of the attempt that drew them too."""
         self._moved: dict[SampleKey, Ref] = {}
+        self._turns: dict[SampleKey, SampleKey] = {}
         for record in records:
             if step_of(record) == step:
                 self._take(record)
@@ -105,14 +108,27 @@ class StepView:
             case Dispatched():
                 self.handed[record.key].append(record)
             case Accepted():
+                self._forget_turn(record.key)
                 self.accepted[record.key] = record
-                self._moved.pop(record.key, None)
+                self._turns[stem(record.key)] = record.key
+            case Continued():
+                self._forget_turn(record.key)
             case Adopted():
                 self._moved[record.key] = record.ref
             case Scored():
                 self.scored[record.key] = record
             case _:
                 pass
+
+    def _forget_turn(self, key: SampleKey) -> None:
+        """Of an episode only the rollout of its last turn counts."""
+        last = self._turns.pop(stem(key), key)
+        self.accepted.pop(last, None)
+        self._moved.pop(last, None)
+
+    def present(self, key: SampleKey) -> SampleKey:
+        """The turn that counts, where `key` is of the first: that names the episode."""
+        return key if key.turn else self._turns.get(key, key)
 
     def ref(self, key: SampleKey) -> Ref:
         """The rollout that counts for `key`."""

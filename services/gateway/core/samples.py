@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -88,7 +89,7 @@ def whole(
         **shown,
         "promptTokens": unpack_ints(rollout.prompt_tokens).tolist(),
         "tokens": unpack_ints(rollout.tokens).tolist(),
-        "logprobs": [round(float(x), 6) for x in unpack_floats(rollout.logprobs)],
+        "logprobs": [_number(x) for x in unpack_floats(rollout.logprobs).tolist()],
         "handOuts": [
             {
                 "dispatch": _hand(one.dispatch),
@@ -99,6 +100,11 @@ def whole(
             for one in handed
         ],
     }
+
+
+def _number(logprob: float) -> float | None:
+    """What an environment gave has none."""
+    return None if math.isnan(logprob) else round(logprob, 6)
 
 
 def _hand(hand: Dispatch) -> str:

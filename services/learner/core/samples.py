@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbtide.errors import Refused
+from ebbtide.turns import mask_of
 from ebbtide.wire import (
     BatchManifest,
     PolicyRef,
@@ -163,6 +164,10 @@ def sample_of(
     chosen = np.flatnonzero(mask)
     if len(chosen) != row.n_tokens:
         raise Refused(f"{row.key}: mask has {len(chosen)} tokens, the row {row.n_tokens}")
+    if not np.array_equal(mask, mask_of(rollout.spans, len(response))):
+        raise Refused(f"{row.key}: the mask disagrees with the spans, which say what was drawn")
+    if np.isnan(logprobs[chosen]).any():
+        raise Refused(f"{row.key}: a token that the policy drew has no log-probability")
     return Sample(
         tokens=np.concatenate([prompt, response]).astype(np.int64),
         chosen=chosen + len(prompt),

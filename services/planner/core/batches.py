@@ -98,7 +98,14 @@ def _of_group(step: OpenStep, g: int, work: Grpo) -> list[Candidate]:
     )
     context = step.plan.groups[g].prompt_tokens
     return [
-        Candidate(accepted.key, accepted.ref, accepted.n_tokens, advantage, context)
+        Candidate(
+            key=accepted.key,
+            ref=accepted.ref,
+            n_tokens=accepted.n_tokens,
+            advantage=advantage,
+            n_context=context + accepted.n_given,
+            n_shared=context,
+        )
         for (accepted, _), advantage in zip(
             valued, group_advantages(totals, work.scale), strict=True
         )

@@ -6,9 +6,12 @@ exactly what its predecessor made durable.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 import msgspec
 
 from ebbtide import paths
+from ebbtide.turns import stem
 from ebbtide.wire import (
     Abandoned,
     Accepted,
@@ -16,6 +19,7 @@ from ebbtide.wire import (
     Aged,
     Checkpointed,
     Committed,
+    Continued,
     Decided,
     Dispatched,
     Epoch,
@@ -100,7 +104,7 @@ class Book:
         self.restored = False
         self.open: OpenStep | None = None
         self.frozen: Ref | None = None
-        self.settled: frozenset[int] = frozenset()
+        self.settled: AbstractSet[int] = frozenset()
         self.orphans: dict[SampleKey, Orphan] = {}
         self.checkpoints: list[Kept] = []
         self.evals: list[EvalResult] = []
@@ -117,6 +121,7 @@ class Book:
             Aged: self._aged,
             Dispatched: self._dispatched,
             Accepted: self._accepted,
+            Continued: self._continued,
             Adopted: self._adopted,
             Scored: self._scored,
             Abandoned: self._abandoned,
@@ -134,6 +139,10 @@ class Book:
         """What a new attempt begins from."""
         return max(self.checkpoints, key=lambda kept: kept.step).ref if self.checkpoints else None
 
+    def has_accepted(self, code: int) -> bool:
+        """Whether hand-out `code`, of no sample's present turn, was accepted."""
+        return code in self.settled or (self.open is not None and code in self.open.passed)
+
     def has_checkpoint(self, step: int) -> bool:
         """Whether the state after `step` updates is saved."""
         return any(kept.step == step for kept in self.checkpoints)
@@ -149,6 +158,7 @@ class Book:
 
     def _restore(self, parent: Ref | None) -> None:
         step = paths.step_of(parent.path) if parent else 0
+        passed = self.open.passed if self.open and self.open.plan.step == step else set()
         self.orphans = self._orphans(step)
         kept = next((kept for kept in self.checkpoints if kept.step == step), None)
         assert kept or not step, f"{parent} is not in the ledger"
@@ -157,7 +167,8 @@ class Book:
         self.next_step = step
         self.restored = step > 0
         self.open, self.frozen = None, None
-        self.settled = frozenset(code_of(o.accepted.dispatch) for o in self.orphans.values())
+        adoptable = (code_of(o.accepted.dispatch) for o in self.orphans.values())
+        self.settled = frozenset((*adoptable, *passed))
         self.evals = [found for found in self.evals if found.step < step]
         self.checkpoints = [kept for kept in self.checkpoints if kept.step <= step]
 
@@ -205,15 +216,23 @@ class Book:
     def _accepted(self, record: Accepted) -> None:
         step, sample = self._locate(record.key)
         step.accepted(sample, record)
-        self.lengths.ended(step, sample, record)
+        if not step.may_go_on(sample):
+            self.lengths.ended(step, sample, record)
+
+    def _continued(self, record: Continued) -> None:
+        step, sample = self._locate(record.key)
+        step.continued(sample, record)
 
     def _adopted(self, record: Adopted) -> None:
         step, sample = self._locate(record.key)
-        step.adopted(sample, self.orphans.pop(record.key).accepted)
+        step.adopted(sample, self.orphans.pop(stem(record.key)).accepted)
 
     def _scored(self, record: Scored) -> None:
         step, sample = self._locate(record.key)
+        accepted = step.rollouts[sample] if step.may_go_on(sample) else None
         step.scored(sample, record)
+        if accepted is not None:  # an episode that its environment ended
+            self.lengths.ended(step, sample, accepted)
 
     def _abandoned(self, record: Abandoned) -> None:
         step, sample = self._locate(record.key)
@@ -228,9 +247,8 @@ class Book:
         assert record.step == step.plan.step
         result = evaluate(step, self.threshold)
         self.evals += [result] if result else []
-        self.settled = frozenset(
-            code for code, got in zip(step.codes, step.rollouts, strict=True) if got is not None
-        )
+        last = zip(step.codes, step.rollouts, strict=True)
+        self.settled = step.passed.union(code for code, got in last if got is not None)
         train = sum(group.purpose == "train" for group in step.plan.groups)
         self.cursor += train if step.plan.groups else self._rows_per_step
         self.policy, self.index = record.policy, record.index
@@ -258,9 +276,11 @@ class Book:
 
 
 def _accepted_in(step: OpenStep) -> list[tuple[SampleKey, Orphan]]:
+    """By the name of the whole sample; of an episode whose next turn ran, the turn before it."""
     found = []
-    for sample, accepted in enumerate(step.rollouts):
+    for sample, last in enumerate(step.rollouts):
+        accepted = last or step.before[sample]
         if accepted is not None:
             orphan = Orphan(step.group(sample), accepted, step.scores[sample])
-            found.append((accepted.key, orphan))
+            found.append((stem(accepted.key), orphan))
     return found

@@ -82,6 +82,8 @@ class Grpo(msgspec.Struct, frozen=True):
     keep_truncated: bool = True
     refills: int = 0
     """Most rounds in which a step draws other prompts for groups without variance."""
+    turns: int = 1
+    """How many turns the policy has in an episode."""
 
 
 class Sft(msgspec.Struct, frozen=True):
@@ -241,6 +243,7 @@ def _work(spec: RLHFJobSpec, data: Data) -> Grpo | Sft | Recorded:
         length_penalty=penalty_of(algorithm.length_penalty),
         keep_truncated=algorithm.truncated == "keep",
         refills=algorithm.refill_rounds if isinstance(algorithm, DapoSpec) else 0,
+        turns=spec.environment.max_turns if spec.environment else 1,
     )
 
 

@@ -175,8 +175,7 @@ class Handouts:
             self.settling.void(holder, old)
         dispatch = Dispatch(self._pen.fence.attempt, self._pen.fence.planner_epoch, self._seq)
         self._seq += 1
-        policy = step.plan.policy
-        self._pen.write(Dispatched(step.key(sample), dispatch, actor.name, policy))
+        self._pen.write(Dispatched(step.key(sample), dispatch, actor.name, step.plan.policy))
         actor.out[code_of(dispatch)] = UNANSWERED
         step.counts["resumed"] += step.journals[sample] is not None
         return self._assign(step, sample)
@@ -195,6 +194,7 @@ class Handouts:
             noise_key=noise_key(self._seed, key),
             max_new_tokens=group.max_new_tokens,
             resume=step.journal(sample),
+            given=step.given_ref(sample),
             kv=self.prefills.kv(policy, group.prompt_tokens),
             ticket=self.tickets.of(sample, step.actors[sample], policy, self._pen.now),
         )
@@ -227,7 +227,7 @@ class Handouts:
         if sighting.actor.works:
             self._waiting.join(beat.actor)
         else:
-            self._put_back(self._waiting.leave(beat.actor))
+            self.put_back(self._waiting.leave(beat.actor))
         self.load(sighting.actor)
         return sighting
 
@@ -276,7 +276,7 @@ class Handouts:
         if step is None or sample is None:
             if step is not None and step.goes_on_from(code):
                 return False
-            taken = code in self._pen.book.settled
+            taken = self._pen.book.has_accepted(code)
         elif step.rollouts[sample] is not None:
             taken = True
         elif step.states[sample] == ABANDONED:
@@ -298,7 +298,7 @@ class Handouts:
         for sample in samples:
             self.ended(step.actors[sample], step.codes[sample])
             step.lost(sample)
-        self._put_back(samples)
+        self.put_back(samples)
 
     def lapse(self) -> list[Actor]:
         """Take back what actors had that were not heard for a lease; returns them."""
@@ -315,7 +315,7 @@ class Handouts:
         return actor
 
     def _bereave(self, actor: Actor) -> None:
-        self._put_back(self._waiting.leave(actor.name))
+        self.put_back(self._waiting.leave(actor.name))
         self._give_up(self._pen.book.open, actor, list(actor.out))
 
     def _give_up(self, step: OpenStep | None, actor: Actor, codes: Sequence[int]) -> None:
@@ -324,8 +324,9 @@ class Handouts:
         if step is not None:
             self.wait_again(step, [i for i in holders if step.states[i] == OUT])
 
-    def _put_back(self, samples: Sequence[int]) -> None:
-        self._waiting.put_back(samples, [actor.name for actor in self.crew.working()])
+    def put_back(self, samples: Sequence[int]) -> None:
+        """These samples wait for a hand-out, before all others."""
+        self._waiting.put_back(samples, [one.name for one in self.crew.working()])
 
     # --- replies ----------------------------------------------------------------------------------
 
@@ -360,7 +361,7 @@ class Handouts:
             actor.policy = None
         if refusal.code == "draining":
             actor.state = "draining"
-            self._put_back(self._waiting.leave(actor.name))
+            self.put_back(self._waiting.leave(actor.name))
         self._pause(actor)
         actor.pause_until = actor.resubmit_at
         self._give_up(self._pen.book.open, actor, refused)
@@ -377,10 +378,9 @@ class Handouts:
 
     def load(self, actor: Actor) -> None:
         """Have `actor` load the wanted policy, unless it holds it or is about to."""
-        wrong = self._policy is not None and actor.policy != self._policy[0]
         ready = actor.loads and self._pen.now >= actor.pause_until
         under_way = actor.loading or actor.number < actor.loaded_at
-        if not wrong or not ready or under_way or self._policy is None:
+        if self._policy is None or actor.policy == self._policy[0] or not ready or under_way:
             return
         command = LoadPolicy(self._pen.fence, *self._policy)
         actor.loading = self._pen.send(actor.name, command, self._patience.load)

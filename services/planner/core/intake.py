@@ -11,6 +11,7 @@ from collections import Counter
 from ebbtide.wire import (
     Abandoned,
     Accepted,
+    Continued,
     Cut,
     Error,
     Failed,
@@ -18,6 +19,7 @@ from ebbtide.wire import (
     Scored,
     ScoreReady,
     ScoreRequest,
+    TurnReady,
 )
 from services.planner.core.cost import Meter
 from services.planner.core.effects import Acknowledge, AskScores
@@ -57,6 +59,7 @@ class Intake:
             Cut: self._cut,
             Failed: self._failed,
             ScoreReady: self._score,
+            TurnReady: self._turn,
         }
 
     def take(self, facts: Facts) -> None:
@@ -104,7 +107,8 @@ class Intake:
 
     def _waste(self, step: OpenStep, sample: int) -> None:
         journal, accepted = step.journals[sample], step.rollouts[sample]
-        tokens = accepted.n_tokens if accepted else journal[1] if journal else 0
+        drawn = journal[1] - step.given_tokens(sample) if journal else step.drawn_before(sample)
+        tokens = accepted.n_tokens if accepted else drawn
         step.wasted_tokens += tokens
         self._meter.wasted(step.actors[sample], tokens)
 
@@ -122,10 +126,18 @@ class Intake:
     def _accept(self, step: OpenStep, sample: int, fact: Finished) -> None:
         self._handouts.ended(fact.actor, step.codes[sample])
         self._pen.write(
-            Accepted(fact.key, fact.dispatch, fact.ref, fact.policy, fact.n_tokens, fact.finish)
+            Accepted(
+                key=fact.key,
+                dispatch=fact.dispatch,
+                ref=fact.ref,
+                policy=fact.policy,
+                n_tokens=fact.n_tokens,
+                finish=fact.finish,
+                n_given=fact.n_given,
+            )
         )
         self._handouts.settling.accepted(fact.actor, fact.dispatch)
-        self._meter.drew(fact.actor, fact.n_tokens)
+        self._meter.drew(fact.actor, fact.n_tokens - step.drawn_before(sample))
         self._scoring.ask(sample, self._pen.reachable)
         self.request(step, sample)
         self._pen.progress_at = self._pen.now
@@ -176,6 +188,8 @@ class Intake:
         mine = step.sample_of.get(code) if step else None
         if step is None or mine is None or not isinstance(fact, Finished) or code in self._void:
             return
+        if code in step.passed:
+            return
         if step.codes[mine] != code or step.states[mine] == ABANDONED:
             self._void.add(code)
             step.counts["void"] += 1
@@ -183,11 +197,8 @@ class Intake:
             self._meter.wasted(fact.actor, fact.n_tokens)
 
     def _score(self, step: OpenStep | None, fact: ScoreReady) -> None:
-        sample = step.find(fact.key) if step else None
-        if step is None or sample is None or step.states[sample] != ACCEPTED:
-            return
-        accepted = step.rollouts[sample]
-        if accepted is None or accepted.ref.digest != fact.rollout_digest:
+        sample = self._asked_of(step, fact)
+        if step is None or sample is None:
             return
         score = verdict(fact.score)
         if not isinstance(score, Error):
@@ -197,6 +208,28 @@ class Intake:
         elif not self._scoring.failed(sample, self._pen.reachable):
             self.abandon(step, sample, f"scoring: {score.error_class} {score.detail}"[:200])
         self._pen.progress_at = self._pen.now
+
+    def _turn(self, step: OpenStep | None, fact: TurnReady) -> None:
+        """The environment has replied; its reply to another rollout of the turn says nothing."""
+        sample = self._asked_of(step, fact)
+        if step is None or sample is None:
+            return
+        self._scoring.done(sample, self._pen.reachable)
+        if not step.may_go_on(sample) or fact.n_tokens >= step.group(sample).max_new_tokens:
+            self.abandon(step, sample, "environment: it goes on beyond the last turn or token")
+            return
+        self._pen.write(Continued(fact.key, fact.given, fact.n_tokens, fact.scorer_digest))
+        self._handouts.put_back([sample])
+        self._pen.progress_at = self._pen.now
+
+    def _asked_of(self, step: OpenStep | None, fact: ScoreReady | TurnReady) -> int | None:
+        """The sample whose accepted rollout a scorer speaks of."""
+        sample = step.find(fact.key) if step else None
+        if step is None or sample is None or step.states[sample] != ACCEPTED:
+            return None
+        accepted = step.rollouts[sample]
+        known = accepted is not None and accepted.ref.digest == fact.rollout_digest
+        return sample if known and step.key(sample) == fact.key else None
 
     def _count(self, score: object) -> None:
         why = getattr(score, "why", "")

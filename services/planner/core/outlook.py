@@ -52,14 +52,18 @@ class Outlook:
         """Tokens still to come of these samples, one row each; None where nothing is predicted."""
         if not self._lengths.informed:
             return None
-        done = np.array([written(step, sample) for sample in samples], dtype=np.int32)
+        given = [step.given_tokens(sample) for sample in samples]
+        drawn = [written(step, i) - n for i, n in zip(samples, given, strict=True)]
+        done = np.array(drawn, dtype=np.int32)
         whole = self._lengths.forecast_now(step, np.array(samples, dtype=np.intp), done)
         assert whole is not None, "an informed predictor predicts"
-        limits = np.array([step.group(i).max_new_tokens for i in samples], dtype=np.int32)
+        room = [step.group(i).max_new_tokens - n for i, n in zip(samples, given, strict=True)]
+        limits = np.array(room, dtype=np.int32)
         return whole.residual(done, limits)
 
 
 def written(step: OpenStep, sample: int) -> int:
-    """Tokens of the sample that are known to be journalled."""
-    known = step.journals[sample]
-    return min(known[1], step.group(sample).max_new_tokens) if known else 0
+    """Tokens of the sample that are known to be there: journalled, or given with its turn."""
+    known, given = step.journals[sample], step.given[sample]
+    tokens = known[1] if known else given.n_tokens if given else 0
+    return min(tokens, step.group(sample).max_new_tokens)

@@ -125,6 +125,7 @@ def _train_groups(
             max_new_tokens=work.max_new_tokens,
             prompt_tokens=prompt.n_tokens,
             task=prompt.task,
+            turns=work.turns,
         )
         for n, (ref, prompt) in enumerate(zip(asked.train, loaded.train, strict=True), start=first)
     ]
@@ -145,6 +146,7 @@ def _eval_groups(work: Grpo, asked: LoadPrompts, loaded: PromptsLoaded) -> list[
             max_new_tokens=work.max_new_tokens,
             prompt_tokens=prompt.n_tokens,
             task=prompt.task,
+            turns=work.turns,
         )
         for n, (ref, prompt) in enumerate(zip(asked.eval, loaded.eval, strict=True), start=first)
     ]

@@ -13,6 +13,7 @@ import msgspec
 
 from ebbtide.wire import (
     Accepted,
+    Continued,
     Decided,
     Dispatch,
     Dispatched,
@@ -20,6 +21,7 @@ from ebbtide.wire import (
     GroupPlan,
     Invalid,
     JournalRef,
+    Ref,
     SampleKey,
     Scored,
     StepPlan,
@@ -44,6 +46,9 @@ class OpenStep:
     OUT -> WAITING when a hand-out is lost. `rollouts[i]` is the ledger's Accepted record;
     `journals[i]` says from which hand-out's journal the sample can go on, and how far.
     `ended` has the codes of hand-outs that are known to have been cut or to have failed.
+    Of an episode all this is about the turn that `turns[i]` counts; ACCEPTED -> WAITING when the
+    environment has replied. `given[i]`: what the turn begins from; `before[i]`: the rollout of the
+    turn before; `passed`: codes of hand-outs that were accepted in turns before.
     `decided`: how the step is laid out. `refills`: rounds of groups that were added to the plan.
     `age`: seconds that the step has had as far as the ledger says, which is a little behind;
     `accepted_at[i]`: the step's age when the sample was accepted.
@@ -59,6 +64,10 @@ class OpenStep:
         self.states = bytearray(count)
         self.codes = [0] * count
         self.actors = [""] * count
+        self.turns = [0] * count
+        self.given: list[Continued | None] = [None] * count
+        self.before: list[Accepted | None] = [None] * count
+        self.passed: set[int] = set()
         self.journals: list[tuple[Dispatch, int] | None] = [None] * count
         self.hands: list[Dispatch | None] = [None] * count
         self.rollouts: list[Accepted | None] = [None] * count
@@ -86,6 +95,9 @@ class OpenStep:
         self.states += bytes(count)
         self.codes += [0] * count
         self.actors += [""] * count
+        self.turns += [0] * count
+        self.given += [None] * count
+        self.before += [None] * count
         self.journals += [None] * count
         self.hands += [None] * count
         self.rollouts += [None] * count
@@ -102,15 +114,15 @@ class OpenStep:
     # --- who is who ---------------------------------------------------------------------------
 
     def key(self, sample: int) -> SampleKey:
-        """The sample's name for life."""
+        """The sample's name, in its present turn."""
         group = self.group_of[sample]
         index = sample - self.starts[group]
-        return SampleKey(self._job_uid, self.plan.step, group, index)
+        return SampleKey(self._job_uid, self.plan.step, group, index, self.turns[sample])
 
     def find(self, key: SampleKey) -> int | None:
-        """The sample's number, or None if this step did not plan it."""
+        """The sample's number, whatever its turn, or None if this step did not plan it."""
         group, index = key.group, key.index
-        if key.step_issued != self._step or key.turn or key.job_uid != self._job_uid:
+        if key.step_issued != self._step or key.job_uid != self._job_uid:
             return None
         if not 0 <= group < self._groups or index < 0:
             return None
@@ -144,6 +156,28 @@ class OpenStep:
         found = self.journals[sample]
         return JournalRef(self.key(sample), found[0], found[1]) if found else None
 
+    def given_ref(self, sample: int) -> Ref | None:
+        """What its turn begins from; None in the first."""
+        given = self.given[sample]
+        return given.given if given else None
+
+    def drawn_before(self, sample: int) -> int:
+        """Tokens that the policy chose in the turns before this one."""
+        before = self.before[sample]
+        return before.n_tokens if before else 0
+
+    def given_tokens(self, sample: int) -> int:
+        """Tokens of its response that an environment gave."""
+        given = self.given[sample]
+        return given.n_tokens - self.drawn_before(sample) if given else 0
+
+    def may_go_on(self, sample: int) -> bool:
+        """Whether its accepted turn is one that an environment may still reply to."""
+        accepted = self.rollouts[sample]
+        if accepted is None or self.states[sample] != ACCEPTED:
+            return False
+        return accepted.finish == "stop" and self.turns[sample] + 1 < self.group(sample).turns
+
     # --- what the ledger says -----------------------------------------------------------------
 
     def dispatched(self, sample: int, record: Dispatched) -> None:
@@ -157,13 +191,13 @@ class OpenStep:
         self.counts["dispatches"] += 1
 
     def accepted(self, sample: int, record: Accepted) -> None:
-        """The one rollout of this sample."""
+        """The one rollout of this sample, or of its turn."""
         assert self.states[sample] in (WAITING, OUT), "a sample is accepted once"
         self.states[sample] = ACCEPTED
         self.rollouts[sample] = record
         self.accepted_at[sample] = self.age
         self.journals[sample] = None
-        self.undecoded -= 1
+        self.undecoded -= not self.may_go_on(sample)
 
     def adopted(self, sample: int, record: Accepted) -> None:
         """An earlier attempt's rollout serves this step."""
@@ -171,13 +205,26 @@ class OpenStep:
         self.sample_of[code] = sample
         self.codes[sample] = code
         self.hands[sample] = record.dispatch
+        self.turns[sample] = record.key.turn
         self.counts["adopted"] += 1
         self.accepted(sample, record)
+
+    def continued(self, sample: int, record: Continued) -> None:
+        """The environment has replied: the next turn waits for a hand-out."""
+        assert self.may_go_on(sample), "a turn is replied to once, after acceptance"
+        assert self.turns[sample] == record.key.turn
+        self.passed.add(self.codes[sample])
+        self.before[sample], self.rollouts[sample] = self.rollouts[sample], None
+        self.given[sample] = record
+        self.turns[sample] += 1
+        self.codes[sample], self.hands[sample] = 0, None
+        self.states[sample] = WAITING
 
     def scored(self, sample: int, record: Scored) -> None:
         """The one verdict: a value, or none that could be had."""
         assert self.states[sample] == ACCEPTED, "a sample is scored once, after acceptance"
         assert isinstance(record.score, Value | Invalid), "an error is no verdict"
+        self.undecoded -= self.may_go_on(sample)
         self.states[sample] = VALUED if isinstance(record.score, Value) else INVALID
         self.scores[sample] = record
         self._end(sample)
@@ -185,7 +232,7 @@ class OpenStep:
     def abandoned(self, sample: int) -> None:
         """Given up."""
         assert self.states[sample] <= ACCEPTED, "a sample has one outcome"
-        self.undecoded -= self.states[sample] != ACCEPTED
+        self.undecoded -= self.states[sample] != ACCEPTED or self.may_go_on(sample)
         self.states[sample] = ABANDONED
         self._end(sample)
 
@@ -236,9 +283,9 @@ class OpenStep:
         return Fence(old.attempt, old.planner_epoch) < fence
 
     def restart(self, sample: int) -> None:
-        """The journal is gone: the sample begins again at its prompt."""
-        known = self.journals[sample]
-        self.wasted_tokens += known[1] if known else 0
+        """The journal is gone: the sample begins again at its prompt, or where its turn began."""
+        known, given = self.journals[sample], self.given[sample]
+        self.wasted_tokens += known[1] - (given.n_tokens if given else 0) if known else 0
         self.counts["restarted"] += 1
         self.journals[sample] = None
 

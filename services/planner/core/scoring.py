@@ -15,6 +15,8 @@ _BEAT_SECONDS = 5.0
 class ScoringDesk:
     """Waiting samples by number. A try ends by a verdict, an error, or the deadline.
 
+    A sample waits once for each of its turns, so tries have names: the old turn's deadline is not
+    the new one's.
     `tries`: how often a sample may be tried; `deadline`: seconds per try; `idle`: scorers that
     idle this long while samples wait have lost their queue; `grace`: what every sample has left
     at least when a planner takes over, for its score may have come meanwhile. Moments are those
@@ -25,6 +27,8 @@ class ScoringDesk:
         self._tries, self._deadline, self._idle = tries, deadline, idle
         self._grace = min(grace, deadline)
         self._waiting: dict[int, int] = {}
+        self._named: dict[int, int] = {}
+        self._names = 0
         self._due: list[tuple[float, int, int]] = []
         self._again: list[tuple[float, int, int]] = []
         self._beats: dict[str, tuple[float, RewardBeat]] = {}
@@ -36,6 +40,7 @@ class ScoringDesk:
     def clear(self) -> None:
         """No sample waits any more."""
         self._waiting.clear()
+        self._named.clear()
         self._due.clear()
         self._again.clear()
 
@@ -52,6 +57,7 @@ class ScoringDesk:
     def done(self, sample: int, now: float) -> None:
         """The sample has its verdict, or was given up."""
         self._waiting.pop(sample, None)
+        self._named.pop(sample, None)
         self._moved = now
 
     def failed(self, sample: int, now: float) -> bool:
@@ -62,15 +68,15 @@ class ScoringDesk:
             return False
         pause = min(_FIRST_PAUSE * 2 ** (current - 1), _LONGEST_PAUSE)
         self._waiting[sample] = current + 1
-        heappush(self._again, (now + pause, sample, current + 1))
+        heappush(self._again, (now + pause, sample, self._name(sample)))
         return True
 
     def overdue(self, now: float) -> list[int]:
         """Samples whose present try ran out of time."""
         late = []
         while self._due and self._due[0][0] <= now:
-            _, sample, current = heappop(self._due)
-            if self._waiting.get(sample) == current:
+            _, sample, name = heappop(self._due)
+            if self._named.get(sample) == name:
                 late.append(sample)
         return late
 
@@ -78,10 +84,10 @@ class ScoringDesk:
         """Samples to ask for now: after an error's pause, or because the queue was lost."""
         ready = []
         while self._again and self._again[0][0] <= now:
-            _, sample, current = heappop(self._again)
-            if self._waiting.get(sample) == current:
+            _, sample, name = heappop(self._again)
+            if self._named.get(sample) == name:
                 ready.append(sample)
-                self._begin(sample, current, now, self._deadline)
+                self._begin(sample, self._waiting[sample], now, self._deadline)
         return ready or self._forgotten(now)
 
     def hear(self, beat: RewardBeat, now: float) -> None:
@@ -93,8 +99,14 @@ class ScoringDesk:
 
     def _begin(self, sample: int, current: int, now: float, left: float) -> None:
         self._waiting[sample] = current
-        heappush(self._due, (now + left, sample, current))
+        heappush(self._due, (now + left, sample, self._name(sample)))
         self._moved = max(self._moved, now)
+
+    def _name(self, sample: int) -> int:
+        """A name for what the sample waits for now."""
+        self._names += 1
+        self._named[sample] = self._names
+        return self._names
 
     def _forgotten(self, now: float) -> list[int]:
         """All waiting samples, if scorers are up, take work, and have had none for a while."""

@@ -15,7 +15,7 @@ from ebbtide import streams
 from ebbtide.errors import Temporary
 from ebbtide.logs import Log
 from ebbtide.ports import Bus, Clock, Consumer, Delivery
-from ebbtide.wire import ScoreReady, ScoreRequest, decode
+from ebbtide.wire import ScoreReady, ScoreRequest, TurnReady, decode
 from services.reward.app.metrics import RewardMetrics
 from services.reward.core import Breaker
 
@@ -28,13 +28,13 @@ _OPEN_AGAIN_SECONDS = 1.0
 class Scores(Protocol):
     """What the intake hands requests to."""
 
-    async def ready(self, request: ScoreRequest) -> ScoreReady | None: ...
+    async def ready(self, request: ScoreRequest) -> ScoreReady | TurnReady | None: ...
 
 
 class Publishes(Protocol):
     """What the intake hands verdicts to."""
 
-    async def publish(self, ready: ScoreReady, attempt: int) -> None: ...
+    async def publish(self, ready: ScoreReady | TurnReady, attempt: int) -> None: ...
 
 
 class Intake:

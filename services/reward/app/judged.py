@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ebbtide.tracing import Span, StepTrace
-from ebbtide.wire import ScoreReady
+from ebbtide.wire import ScoreReady, TurnReady
 
 
 class Judged(msgspec.Struct, frozen=True):
     """A verdict, and the Unix time at which its answer began to be judged."""
 
-    ready: ScoreReady
+    ready: ScoreReady | TurnReady
     attempt: int
     began: float
 

@@ -6,29 +6,43 @@ import asyncio
 from collections import OrderedDict
 from pathlib import Path
 
+import msgspec
 from tokenizers import Tokenizer
 
 from ebbtide.data.chunks import decode_rows
 from ebbtide.data.tokenizers import tokenizer_folder
 from ebbtide.errors import Corrupt, Refused
 from ebbtide.ports import Blobs
-from ebbtide.rewards.outcomes import Answer
+from ebbtide.rewards.outcomes import Answer, Message
 from ebbtide.spec import ModelSpec
-from ebbtide.wire import PromptRow, Ref, Rollout, ScoreRequest, decode, unpack_ints
+from ebbtide.turns import said
+from ebbtide.wire import PromptRow, Ref, Rollout, ScoreRequest, decode
 
 _CHUNKS_KEPT = 64
 
 
-class Library:
-    """Reads blobs; prompts come in chunks of many, so the last chunks are kept."""
+class Found(msgspec.Struct, frozen=True):
+    """What a request names, and what a scorer judges of it."""
 
-    def __init__(self, *, blobs: Blobs, words: Words) -> None:
+    rollout: Rollout
+    row: PromptRow
+    answer: Answer
+
+
+class Library:
+    """Reads blobs; prompts come in chunks of many, so the last chunks are kept.
+
+    `role`: whose words an environment's are; empty: the job has none.
+    """
+
+    def __init__(self, *, blobs: Blobs, words: Words, role: str = "") -> None:
         self._blobs = blobs
         self._words = words
+        self._role = role
         self._chunks: OrderedDict[str, asyncio.Task[tuple[PromptRow, ...]]] = OrderedDict()
 
-    async def answer(self, request: ScoreRequest) -> Answer:
-        """What a scorer judges. Raises NotFound, Corrupt, Temporary, Permanent."""
+    async def find(self, request: ScoreRequest) -> Found:
+        """Read it. Raises NotFound, Corrupt, Temporary, Permanent."""
         rollout = decode(await self._blobs.fetch(request.rollout), Rollout)
         if rollout.key != request.key:
             raise Corrupt(f"{request.rollout.path} holds another sample")
@@ -36,7 +50,13 @@ class Library:
         row = rows[request.prompt_ref.row]
         if row.prompt_id != request.prompt_id:
             raise Corrupt(f"{request.prompt_ref.chunk.path} holds another prompt")
-        return Answer(row.text, self._words.text(rollout), row.reference, row.task)
+        return Found(rollout, row, self._answer(rollout, row))
+
+    def _answer(self, rollout: Rollout, row: PromptRow) -> Answer:
+        turns = self._words.turns(rollout, row)
+        last = next((text for ours, text in reversed(turns) if ours), "")
+        told = tuple(Message("assistant" if ours else self._role, text) for ours, text in turns)
+        return Answer(row.text, last, row.reference, row.task, told if self._role else ())
 
     async def _rows(self, chunk: Ref) -> tuple[PromptRow, ...]:
         task = self._chunks.get(chunk.path)
@@ -56,12 +76,28 @@ class Words:
 
     def __init__(self, *, tokenizer: Tokenizer, stop_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
+        self._plain = Tokenizer.from_str(tokenizer.to_str())
+        self._plain.encode_special_tokens = True
         self._stop_ids = stop_ids
 
-    def text(self, rollout: Rollout) -> str:
-        """The response as text, without special tokens and without the token that stopped it."""
-        ids = unpack_ints(rollout.tokens).tolist()
-        if rollout.finish == "stop" and ids and ids[-1] in self._stop_ids:
+    def turns(self, rollout: Rollout, row: PromptRow) -> list[tuple[bool, str]]:
+        """(Whether the policy said it, text) of each turn, without special tokens.
+
+        Nor has it the token that stopped the policy, or what the template puts around a reply.
+        """
+        parts = said(rollout, row.opens, row.closes)
+        cut = rollout.finish != "stop"
+        return [
+            (ours, self._text(ids.tolist(), stopped=ours and not (cut and n == len(parts))))
+            for n, (ours, ids) in enumerate(parts, start=1)
+        ]
+
+    def ids(self, text: str) -> list[int]:
+        """What an environment said as token ids; what looks like a special token is text."""
+        return list(self._plain.encode(text, add_special_tokens=False).ids)
+
+    def _text(self, ids: list[int], *, stopped: bool) -> str:
+        if stopped and ids and ids[-1] in self._stop_ids:
             ids.pop()
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text

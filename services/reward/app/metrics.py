@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry
 
 from ebbtide.catalogue import REWARD, Instruments
-from ebbtide.rewards.outcomes import Broken, Judged, Unusable
+from ebbtide.rewards.outcomes import Broken, Judged, Unusable, Worth
 from ebbtide.spec import Component
 from ebbtide.wire import Score, Value
 
@@ -23,6 +23,7 @@ class RewardMetrics:
         self._components = [(n, values.labels(n), seconds.labels(n)) for n in names]
         self._failures = make.counter("ebbtide_reward_component_failures_total")
         self._scores = make.counter("ebbtide_reward_scores_total")
+        self._turns = make.counter("ebbtide_reward_turns_total")
         self._tries = make.counter("ebbtide_reward_errors_total")
         self.in_flight = make.gauge("ebbtide_reward_in_flight_samples")
         self.breaker_open = make.gauge("ebbtide_reward_breaker_open")
@@ -36,6 +37,7 @@ class RewardMetrics:
                 kind = "invalid" if isinstance(outcome, Unusable) else "error"
                 self._failures.labels(name, kind).inc()
                 continue
+            assert isinstance(outcome, Worth), "a component has no reply"
             values.observe(outcome.value)
             if outcome.fault:
                 self._failures.labels(name, outcome.fault).inc()
@@ -43,6 +45,10 @@ class RewardMetrics:
     def failed(self, error_class: str) -> None:
         """Count a try that ended in an infrastructure error."""
         self._tries.labels(error_class).inc()
+
+    def turn(self, outcome: str) -> None:
+        """Count what came of asking the environment."""
+        self._turns.labels(outcome).inc()
 
     def published(self, score: Score) -> None:
         """Count a score by what it is."""

@@ -10,7 +10,7 @@ from ebbtide.errors import Temporary
 from ebbtide.logs import Log
 from ebbtide.ports import Bus, Clock, FactMessage
 from ebbtide.tracing import NO_SPANS, Spans
-from ebbtide.wire import ScoreReady, encode
+from ebbtide.wire import ScoreReady, TurnReady, encode
 from services.reward import core
 from services.reward.app.judged import Judged, judged_spans
 
@@ -34,7 +34,7 @@ class Outlet:
             asyncio.Queue()
         )
 
-    async def publish(self, ready: ScoreReady, attempt: int) -> None:
+    async def publish(self, ready: ScoreReady | TurnReady, attempt: int) -> None:
         """Wait until the broker holds the verdict; a lost broker is waited for."""
         fact = FactMessage(
             subject=streams.fact(ready.key.job_uid, attempt, "score"),

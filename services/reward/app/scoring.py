@@ -12,9 +12,10 @@ from ebbtide.logs import Log
 from ebbtide.ports import Clock
 from ebbtide.rewards.outcomes import Answer, Judged
 from ebbtide.spec import Component, RewardSpec
-from ebbtide.wire import Error, SampleKey, Score, ScoreReady, ScoreRequest
+from ebbtide.wire import Error, SampleKey, Score, ScoreReady, ScoreRequest, TurnReady
 from services.reward import core
-from services.reward.app.library import Library
+from services.reward.app.episodes import Episodes, Given
+from services.reward.app.library import Found, Library
 from services.reward.app.metrics import RewardMetrics
 
 Judge = Callable[[Answer], Awaitable[core.Verdict]]
@@ -38,10 +39,12 @@ class Scoring:
         log: Log,
         scorer: str,
         scorer_digest: str,
+        episodes: Episodes | None = None,
     ) -> None:
         self._spec = spec
         self._library = library
         self._judge = judge
+        self._episodes = episodes
         self._breaker = breaker
         self._deaths = core.Deaths(limit=spec.breaker_errors)
         self._clock = clock
@@ -49,13 +52,13 @@ class Scoring:
         self._log = log
         self._scorer = scorer
         self.scorer_digest = scorer_digest
-        self._done: OrderedDict[Name, ScoreReady] = OrderedDict()
+        self._done: OrderedDict[Name, ScoreReady | TurnReady] = OrderedDict()
         self._tries: dict[Name, int] = {}
         self.scored = 0
         self.errors = 0
 
-    async def ready(self, request: ScoreRequest) -> ScoreReady | None:
-        """The verdict; None while the breaker is open: the request had better come again later.
+    async def ready(self, request: ScoreRequest) -> ScoreReady | TurnReady | None:
+        """The verdict, or how the episode goes on; None while the breaker is open: the request had better come again later.
 
         Raises Refused if nothing but dead workers comes of the job's reward.
         """
@@ -63,22 +66,24 @@ class Scoring:
         if name in self._done:
             return self._done[name]
         start = self._clock.now()
-        score = await self._persist(request, name)
-        if score is None:
+        found = await self._persist(request, name)
+        if found is None:
             return None
         self._tries.pop(name, None)
-        ready = ScoreReady(
-            key=request.key,
-            rollout_digest=request.rollout.digest,
-            score=score,
-            scorer_digest=self.scorer_digest,
-            seconds=self._clock.now() - start,
-            scorer=self._scorer,
-        )
+        ready = self._ready(request, found, self._clock.now() - start)
         self._count(name, ready)
         return ready
 
-    async def _persist(self, request: ScoreRequest, name: Name) -> Score | None:
+    def _ready(
+        self, request: ScoreRequest, found: Score | Given, seconds: float
+    ) -> ScoreReady | TurnReady:
+        key, named = request.key, request.rollout.digest
+        told = (self.scorer_digest, seconds, self._scorer)
+        if isinstance(found, Given):
+            return TurnReady(key, named, found.given, found.n_tokens, *told)
+        return ScoreReady(key, named, found, *told)
+
+    async def _persist(self, request: ScoreRequest, name: Name) -> Score | Given | None:
         while True:
             score = await self._once(request)
             if not isinstance(score, Error):
@@ -92,11 +97,18 @@ class Scoring:
                 return None
             await self._clock.sleep(core.delay(request, tries))
 
-    async def _once(self, request: ScoreRequest) -> Score:
+    async def _once(self, request: ScoreRequest) -> Score | Given:
         try:
-            answer = await self._library.answer(request)
+            found = await self._library.find(request)
         except (EbbtideError, msgspec.DecodeError, IndexError) as error:
             return Error(type(error).__name__, str(error))
+        goes_on = await self._reply(found)
+        return await self._score(found.answer) if goes_on is None else goes_on
+
+    async def _reply(self, found: Found) -> Given | Score | None:
+        return None if self._episodes is None else await self._episodes.reply(found)
+
+    async def _score(self, answer: Answer) -> Score:
         verdict = await self._judge(answer)
         if isinstance(verdict, core.Crashed):
             return self._deaths.died(verdict)
@@ -118,11 +130,12 @@ class Scoring:
         if self._breaker.open and not was_open:
             self._log.error("breaker opened", rest=self._breaker.rest, why=error.detail)
 
-    def _count(self, name: Name, ready: ScoreReady) -> None:
+    def _count(self, name: Name, ready: ScoreReady | TurnReady) -> None:
         self.scored += 1
-        self._metrics.published(ready.score)
-        if isinstance(ready.score, Error):
-            return
+        if isinstance(ready, ScoreReady):
+            self._metrics.published(ready.score)
+            if isinstance(ready.score, Error):
+                return
         self._done[name] = ready
         while len(self._done) > _REMEMBERED:
             self._done.popitem(last=False)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
 from ebbtide import streams
 from ebbtide.errors import Refused
 from ebbtide.ports import Blobs, Bus, Clock
+from ebbtide.rewards.environments import FIELD
 from ebbtide.runtime import Process
-from ebbtide.spec import ModelReward, RemoteReward, RewardSpec, RLHFJobSpec
+from ebbtide.spec import EnvironmentSpec, ModelReward, RemoteReward, RewardSpec, RLHFJobSpec
 from ebbtide.wire import RewardBeat, encode
 from services.reward import core
+from services.reward.app.episodes import Episodes
 from services.reward.app.intake import Intake
-from services.reward.app.library import Library, words
+from services.reward.app.library import Library, Words, words
 from services.reward.app.metrics import RewardMetrics
 from services.reward.app.outlet import Outlet
 from services.reward.app.panel import Panel, local_part
@@ -23,7 +25,7 @@ from services.reward.app.scoring import Scoring
 from services.reward.engine.doors import networks
 from services.reward.engine.frames import Setup
 from services.reward.engine.pool import Pool, PoolSettings
-from services.reward.engine.process import MODEL_WORKER
+from services.reward.engine.process import ENVIRONMENT_WORKER, MODEL_WORKER
 from services.reward.engine.remote import Remote, connected, keys_of
 from services.reward.settings import RewardSettings
 
@@ -46,14 +48,18 @@ class World(msgspec.Struct, frozen=True):
 async def live(world: World, process: Process) -> None:
     """Score until drained. Raises Refused if the job's components cannot be had."""
     spec, reward = _read(world.settings.spec)
-    library = Library(blobs=world.blobs, words=words(spec.model))
-    async with _panel(world.settings, reward, process) as (panel, versions):
+    async with AsyncExitStack() as stack:
+        panel, versions = await stack.enter_async_context(_panel(world.settings, reward, process))
+        environment = _environment(world.settings, spec.environment, process)
+        if environment is not None:
+            versions = {**versions, **await stack.enter_async_context(environment.running())}
         station = Station(
             world=world,
             process=process,
-            reward=reward,
-            library=library,
+            spec=spec,
+            words=words(spec.model),
             panel=panel,
+            environment=environment,
             versions=versions,
         )
         await station.run()
@@ -67,14 +73,17 @@ class Station:
         *,
         world: World,
         process: Process,
-        reward: RewardSpec,
-        library: Library,
+        spec: RLHFJobSpec,
+        words: Words,
         panel: Panel,
+        environment: Pool | None,
         versions: Mapping[str, str],
     ) -> None:
         self._world = world
         self._process = process
         settings, log = world.settings, process.log
+        reward = spec.reward
+        assert reward is not None
         metrics = RewardMetrics(registry=process.registry, components=reward.components)
         self._breaker = core.Breaker(
             limit=reward.breaker_errors, rest=settings.breaker_rest_seconds
@@ -84,7 +93,8 @@ class Station:
         )
         self._scoring = Scoring(
             spec=reward,
-            library=library,
+            library=_library(world.blobs, words, spec.environment),
+            episodes=_episodes(spec, environment, world.blobs, words, metrics),
             judge=panel.score,
             breaker=self._breaker,
             clock=world.clock,
@@ -164,6 +174,47 @@ async def _panel(
         panel = Panel(reward.components, pool=pool, servers=servers, models=models)
         async with panel.running() as versions:
             yield panel, versions
+
+
+def _library(blobs: Blobs, words: Words, spec: EnvironmentSpec | None) -> Library:
+    return Library(blobs=blobs, words=words, role=spec.role if spec else "")
+
+
+def _episodes(
+    spec: RLHFJobSpec, pool: Pool | None, blobs: Blobs, words: Words, metrics: RewardMetrics
+) -> Episodes | None:
+    if spec.environment is None or spec.reward is None or pool is None:
+        return None
+    return Episodes(
+        spec=spec.environment,
+        ask=pool.score,
+        blobs=blobs,
+        words=words,
+        limit=spec.training.max_response_tokens,
+        deaths=core.Deaths(limit=spec.reward.breaker_errors, what="environment", field=FIELD),
+        metrics=metrics,
+    )
+
+
+def _environment(
+    settings: RewardSettings, spec: EnvironmentSpec | None, process: Process
+) -> Pool | None:
+    """Workers that have the environment and nothing else, if the job has one."""
+    if spec is None:
+        return None
+    setup = Setup(
+        reward=spec.model_dump_json().encode(),
+        memory_bytes=settings.worker_memory_mib << 20,
+        cpu_seconds=spec.timeout_seconds,
+    )
+    limits = PoolSettings(
+        workers=spec.workers,
+        limit_seconds=spec.timeout_seconds,
+        start_seconds=settings.worker_start_seconds,
+        module=ENVIRONMENT_WORKER,
+        parts=1,
+    )
+    return Pool(setup=setup, settings=limits, log=process.log)
 
 
 def _model_pool(

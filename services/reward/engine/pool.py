@@ -35,7 +35,7 @@ _SLOWEST_RESTART = 5.0
 class PoolSettings(msgspec.Struct, frozen=True):
     """`limit_seconds` per answer, `start_seconds` to load; `batch`: most answers in one frame.
 
-    `module`: what a worker judges by.
+    `module`: what a worker judges by. `parts`: outcomes of an answer; 0: one for each component.
     """
 
     workers: int
@@ -43,6 +43,7 @@ class PoolSettings(msgspec.Struct, frozen=True):
     start_seconds: float = 120.0
     batch: int = 64
     module: str = WORKER
+    parts: int = 0
 
 
 class _Task:
@@ -66,7 +67,7 @@ class Pool:
         self._waiting: deque[_Task] = deque()
         self._work = asyncio.Event()
         ticks = math.ceil(settings.limit_seconds / _tick_seconds(settings))
-        self._parts = len(RewardSpec.model_validate_json(setup.reward).components)
+        self._parts = settings.parts or len(RewardSpec.model_validate_json(setup.reward).components)
         self._nursery: Nursery | None = None
         self._versions: Mapping[str, str] = {}
         self._opening = asyncio.Lock()

@@ -32,6 +32,7 @@ from services.reward.engine.offspring import kill_below
 _GUARD_SECONDS = 5.0
 _NURSERY = "services.reward.engine.nursery"
 WORKER = "services.reward.engine.worker"
+ENVIRONMENT_WORKER = "services.reward.engine.environment_worker"
 MODEL_WORKER = "services.reward.engine.model_worker"
 
 

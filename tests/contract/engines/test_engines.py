@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from ebbtide.errors import Corrupt, Refused
 from ebbtide.ports import Admission, EngineCut, EngineFinished, NewTokens
 from ebbtide.testing.engines import Outcome, admission, collect, decode, outcomes
-from ebbtide.wire import Dispatch, PolicyRef, Span, unpack_floats, unpack_ints
+from ebbtide.wire import (
+    Dispatch,
+    PolicyRef,
+    Span,
+    pack_floats,
+    pack_ints,
+    unpack_floats,
+    unpack_ints,
+)
 from tests.contract.engines.benches import Bench
 
 
@@ -155,6 +164,25 @@ async def test_what_had_ended_before_it_was_resumed_ends_at_once(bench: Bench) -
     cut = EngineCut(whole.dispatch, whole.tokens, whole.logprobs, whole.spans)
     again = (await decode(bench.engine, [_again(short, cut, 1)]))[1].finished
     assert (again.tokens, again.finish) == (whole.tokens, "length")
+
+
+async def test_a_turn_goes_on_after_given_tokens_which_nobody_drew(bench: Bench) -> None:
+    first = admission(bench.policy, max_new=30)
+    drawn, given = pack_ints([3, 4, 5]), pack_ints([6, 7])
+    logprobs = pack_floats([-1.0, -1.0, -1.0, *[float("nan")] * 2])
+    turn = EngineCut(first.assign.dispatch, drawn + given, logprobs, (Span(0, 3, bench.policy),))
+    end = (await decode(bench.engine, [_again(first, turn, 1)]))[1].finished
+    assert end.tokens.startswith(drawn + given)
+    assert end.spans == (Span(0, 3, bench.policy), Span(5, 30, bench.policy))
+    assert np.isnan(unpack_floats(end.logprobs)).nonzero()[0].tolist() == [3, 4]
+
+
+async def test_a_stop_token_that_was_given_ends_nothing(bench: Bench) -> None:
+    first = admission(bench.policy, max_new=20, stops=(7,))
+    tokens, logprobs = pack_ints([3, 7]), pack_floats([-1.0, float("nan")])
+    turn = EngineCut(first.assign.dispatch, tokens, logprobs, (Span(0, 1, bench.policy),))
+    end = (await decode(bench.engine, [_again(first, turn, 1)]))[1].finished
+    assert len(end.tokens) // 4 > 2
 
 
 async def test_cutting_what_waits_gives_it_back_as_it_came(bench: Bench) -> None:

@@ -25,7 +25,18 @@ from ebbtide.adapters.nats import open_bus
 from ebbtide.demo import tokenizer as demo
 from ebbtide.ports import Bus, Consumer
 from ebbtide.testing.rollouts import a_request, a_rollout
-from ebbtide.wire import Part, RewardBeat, ScoreReady, Value, decode, encode
+from ebbtide.wire import (
+    Error,
+    Fact,
+    Invalid,
+    Part,
+    RewardBeat,
+    ScoreReady,
+    TurnReady,
+    Value,
+    decode,
+    encode,
+)
 from services.reward.settings import RewardSettings
 
 NUMBERS = itertools.count()
@@ -51,6 +62,7 @@ class Job:
         grace: float = 25.0,
         reach: str = "",
         breaker: int = 16,
+        environment: dict[str, Any] | None = None,
     ) -> Process:
         spec = {
             "model": {"uri": str(self._folder / "model")},
@@ -62,6 +74,7 @@ class Job:
                 "timeoutSeconds": seconds,
                 "breakerErrors": breaker,
             },
+            "environment": environment,
         }
         settings = RewardSettings(
             nats_url=self._servers.nats_url,
@@ -86,6 +99,17 @@ class Job:
             await self.bus.publish_fact(
                 streams.scoring(self.uid), encode(request), f"{self.uid}-{index}"
             )
+
+    async def facts(self, count: int) -> dict[int, ScoreReady | TurnReady]:
+        """The first `count` facts, by sample: how an episode goes on, or its score."""
+        name, found = f"facts-{self.uid}", dict[int, ScoreReady | TurnReady]()
+        consumer = await self.bus.consume(streams.FACTS, name, streams.facts(self.uid))
+        async with asyncio.timeout(60):
+            while len(found) < count:
+                for delivery in await consumer.fetch(100, 1.0):
+                    fact: Any = decode(delivery.data, Fact)  # type: ignore[arg-type]
+                    found[fact.key.index] = fact
+        return found
 
     async def verdicts(self, count: int) -> dict[int, ScoreReady]:
         """The first `count` facts, by sample."""
@@ -225,3 +249,26 @@ async def test_a_reward_that_only_kills_its_workers_stops_the_job_and_is_named(j
     assert process.returncode == 2
     assert "the reward ended its own worker at 4 answers in a row (last: exit status 3)" in text
     assert "Traceback" not in text
+
+
+async def test_an_environment_that_raises_hangs_floods_or_dies_spoils_its_own_episode_alone(
+    job: Job,
+) -> None:
+    spec = {
+        "entryPoint": "ebbtide.testing.environments:obedient",
+        "maxTurns": 2,
+        "timeoutSeconds": 1.0,
+    }
+    process = await job.scorer(environment=spec)
+    await job.ask("go", "raise", "hang", "flood", "crash", "1", "outage")
+    facts = await job.facts(7)
+    process.terminate()
+    await said(process)
+    assert isinstance(facts[0], TurnReady)
+    scores = {n: fact.score for n, fact in facts.items() if isinstance(fact, ScoreReady)}
+    invalid = [score.why for score in scores.values() if isinstance(score, Invalid)]
+    assert sorted(why.split()[1] for why in invalid) == ["ZeroDivisionError:", "a"]
+    faults = [score.fault for score in (scores[2], scores[4]) if isinstance(score, Value)]
+    assert faults == ["timeout", "crash"]
+    assert scores[5] == Value(1.0, (Part("f", 1.0, 1.0),))
+    assert isinstance(scores[6], Error)

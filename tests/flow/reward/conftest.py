@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,13 +13,14 @@ from ebbtide import logs, streams
 from ebbtide.demo import tokenizer as demo
 from ebbtide.errors import Temporary
 from ebbtide.rewards.outcomes import Answer, Judged, Worth
-from ebbtide.spec import RewardSpec, RuleReward
+from ebbtide.spec import EnvironmentSpec, RewardSpec, RuleReward
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.testing.bus import FakeBus
 from ebbtide.testing.clock import VirtualClock, run_virtual
 from ebbtide.testing.rollouts import a_request, a_rollout
-from ebbtide.wire import ScoreReady, ScoreRequest, decode, encode
+from ebbtide.wire import Fact, Ref, Rollout, ScoreReady, ScoreRequest, TurnReady, decode, encode
 from services.reward import core
+from services.reward.app.episodes import Episodes
 from services.reward.app.intake import Intake
 from services.reward.app.library import Library, Words
 from services.reward.app.metrics import RewardMetrics
@@ -30,9 +31,14 @@ UID = "job-1"
 
 
 class Blobs(FakeBlobs):
-    """Reads fail while `away`."""
+    """Reads fail while `away`, and writes of what turns begin from while `full`."""
 
-    away = False
+    away = full = False
+
+    async def put(self, path: str, data: bytes) -> Ref:
+        if self.full and "/given/" in path:
+            raise Temporary("the store is full")
+        return await super().put(path, data)
 
     async def get(self, path: str) -> bytes:
         if self.away:
@@ -41,7 +47,10 @@ class Blobs(FakeBlobs):
 
 
 class Stand:
-    """A broker, a store, and scorers as a test wants them."""
+    """A broker, a store, and scorers as a test wants them; with an `environment`, if it is set."""
+
+    environment: Callable[[Answer], Awaitable[core.Verdict]] | None = None
+    response_tokens = 64
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -68,12 +77,12 @@ class Stand:
         reward = RewardSpec(components=(RuleReward(type="exact", name="c"),), retries=2)
         metrics = RewardMetrics(registry=self.registry, components=reward.components)
         outlet = Outlet(bus=self.bus, clock=self.clock, log=log, instance="pod")
+        words = Words(tokenizer=self.tokenizer, stop_ids=frozenset({self.id("</answer>")}))
+        role = "user" if self.environment else ""
         scoring = Scoring(
             spec=reward,
-            library=Library(
-                blobs=self.blobs,
-                words=Words(tokenizer=self.tokenizer, stop_ids=frozenset({self.id("</answer>")})),
-            ),
+            library=Library(blobs=self.blobs, words=words, role=role),
+            episodes=self.episodes(words, metrics),
             judge=self.judge,
             breaker=self.breaker,
             clock=self.clock,
@@ -101,6 +110,19 @@ class Stand:
             drain.set()
             await working
             publishing.cancel()
+
+    def episodes(self, words: Words, metrics: RewardMetrics) -> Episodes | None:
+        if self.environment is None:
+            return None
+        return Episodes(
+            spec=EnvironmentSpec(name="calculator", max_turns=3, max_reply_tokens=8),
+            ask=self.environment,
+            blobs=self.blobs,
+            words=words,
+            limit=self.response_tokens,
+            deaths=core.Deaths(limit=4, what="environment"),
+            metrics=metrics,
+        )
 
     def id(self, token: str) -> int:
         number = self.tokenizer.token_to_id(token)
@@ -130,8 +152,23 @@ class Stand:
     @property
     def facts(self) -> list[ScoreReady]:
         """Verdicts published so far."""
+        return [fact for fact in self.told if isinstance(fact, ScoreReady)]
+
+    @property
+    def turns(self) -> list[TurnReady]:
+        """Replies of the environment published so far."""
+        return [fact for fact in self.told if isinstance(fact, TurnReady)]
+
+    @property
+    def told(self) -> list[Fact]:
         stored = self.bus.stream(streams.FACTS).messages.values()
-        return [decode(fact.data, ScoreReady) for fact in stored]
+        return [decode(fact.data, Fact) for fact in stored]  # type: ignore[arg-type]
+
+    async def ask_about(self, rollout: Rollout, **row: Any) -> ScoreRequest:
+        """Queue the request that scores `rollout`."""
+        request = await a_request(self.blobs, rollout, **row)
+        await self.ask(request, attempt=len(self.told))
+        return request
 
 
 @pytest.fixture

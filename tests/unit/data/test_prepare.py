@@ -14,7 +14,7 @@ from ebbtide.data import chunks, tokenizers
 from ebbtide.data.prepare import prepare
 from ebbtide.errors import Refused
 from ebbtide.ports import Blobs
-from ebbtide.spec import ModelSpec, RLHFJobSpec
+from ebbtide.spec import EnvironmentSpec, ModelSpec, RLHFJobSpec
 from ebbtide.wire import DatasetIndex, PromptRow, Ref, decode, unpack_ints
 
 REWARD = {"components": [{"type": "exact", "name": "right"}]}
@@ -208,3 +208,19 @@ async def test_a_malformed_tokenizer_is_refused(job: Any, blobs: Blobs, tmp_path
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(Refused, match="cannot read the tokenizer"):
         await prepared(job({"prompt": "a"}, model__uri=str(tmp_path)), blobs)
+
+
+async def test_rows_of_a_job_with_an_environment_have_the_frame_of_its_replies(
+    job: Any, blobs: Blobs
+) -> None:
+    row = {"prompt": [{"role": "user", "content": "ab"}]}
+    template = "{% for m in messages %}{{ m.role }};{{ m.content }}<eos>{% endfor %}a:"
+    plain = job(row, model__chatTemplate=template)
+    spec = plain.model_copy(update={"environment": EnvironmentSpec(name="calculator")})
+    index = await index_of(await prepared(spec, blobs), blobs)
+    [found] = await rows_of(index, blobs)
+    assert tokenizers.load(spec.model).decode(unpack_ints(found.opens).tolist()) == "user;"
+    assert tokenizers.load(spec.model).decode(unpack_ints(found.closes).tolist()) == "<eos>a:"
+    other = await index_of(await prepared(plain, blobs), blobs)
+    assert other.digest != index.digest
+    assert (await rows_of(other, blobs))[0].opens == b""

@@ -11,7 +11,8 @@ import pytest
 from ebbtide.estimate import Alike, estimate, shape_of
 from ebbtide.shapes import read_shape
 from ebbtide.spec import RLHFJobSpec
-from ebbtide.wire import Dispatch, Dispatched, Part, Value
+from ebbtide.wire import Accepted, Continued, Dispatch, Dispatched, Part, Ref, SampleKey, Value
+from services.gateway.core.history import StepView
 from tests.e2e.tiny import write_model
 from tests.unit.gateway.test_artifacts_api import HAND, POLICY, UID, accepted, plan, scored
 from tests.unit.gateway.test_figures import a_report, put
@@ -46,6 +47,17 @@ async def test_a_sample_is_shown_with_every_actor_that_it_ran_on() -> None:
     assert (found["tokens"], found["logprobs"]) == ([2, 3], [0.0, 0.0])
     assert found["score"]["parts"][0]["weighted"] == 0.5
     assert missing.status_code == 404
+
+
+def test_an_episode_is_shown_by_its_last_turn_alone() -> None:
+    turns = [SampleKey(UID, 0, 1, 0, turn) for turn in range(2)]
+    first, last = (Accepted(key, HAND, Ref("r", "d", 1), POLICY, 2, "stop") for key in turns)
+    reply = Continued(turns[0], Ref("g", "d", 1), 3, "rules")
+    view = StepView(0, [plan(0, "train", "train"), first, reply])
+    assert view.keys(None) == []
+    view = StepView(0, [plan(0, "train", "train"), first, reply, last])
+    assert view.keys(None) == [turns[1]]
+    assert view.present(turns[0]) == turns[1]
 
 
 def a_spec(**parts: Any) -> RLHFJobSpec:

@@ -281,6 +281,12 @@ def test_a_reward_that_cannot_work(component: Any, field: str, words: str) -> No
     assert words in found[f"/spec/reward/components/0/{field}"]
 
 
+def test_an_environment_that_is_not_there_is_refused_before_anything_runs() -> None:
+    found = faults(a_job(environment={"entryPoint": "json:no_such"}), paths=False)
+    assert "defines no no_such" in found["/spec/environment/entryPoint"]
+    assert faults(a_job(environment={"name": "calculator"}), paths=False) == {}
+
+
 @pytest.mark.parametrize(
     ("row", "noted"),
     [({"prompt": "p", "anser": 1}, True), ({"prompt": "p", "answer": 1}, False)],

@@ -45,7 +45,7 @@ ROLLOUT = Rollout(
     tokens=pack_ints([7, 8, 9]),
     logprobs=pack_floats([-1.0, -2.0, -3.0]),
     action_mask=pack_mask([1, 0, 1]),
-    spans=(Span(0, 3, POLICY),),
+    spans=(Span(0, 1, POLICY), Span(2, 3, POLICY)),
     finish="stop",
     timings=Timings(0, 0, 0),
     actor="a",
@@ -71,7 +71,10 @@ def test_no_number_at_a_tools_token_reaches_the_loss() -> None:
 
 def test_an_answer_that_holds_the_padding_token_loses_none_of_its_tokens() -> None:
     zeros = msgspec.structs.replace(
-        ROLLOUT, tokens=pack_ints([0, 0, 0]), action_mask=pack_mask([1, 1, 1])
+        ROLLOUT,
+        tokens=pack_ints([0, 0, 0]),
+        action_mask=pack_mask([1, 1, 1]),
+        spans=(Span(0, 3, POLICY),),
     )
     whole = sample_of(msgspec.structs.replace(ROW, n_tokens=3), zeros, POLICY, WEIGHTING)
     batch = pad([whole, *drawn([(5, 4)])])
@@ -86,6 +89,8 @@ def test_an_answer_that_holds_the_padding_token_loses_none_of_its_tokens() -> No
         ("prompt_tokens", b"", "sizes"),
         ("logprobs", pack_floats([-1.0]), "sizes"),
         ("action_mask", pack_mask([1, 1, 1]), "mask has 3"),
+        ("action_mask", pack_mask([0, 1, 1]), "disagrees with the spans"),
+        ("logprobs", pack_floats([float("nan"), -2.0, -3.0]), "no log-probability"),
         ("spans", (Span(0, 3, PolicyRef(2, 1, "old")),), "sampled from"),
     ],
 )

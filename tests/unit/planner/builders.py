@@ -82,6 +82,16 @@ def usual_length(key: SampleKey, limit: int) -> int:
     return 1 + (3 * key.group + 5 * key.index + key.step_issued) % limit
 
 
+def short_words(key: SampleKey) -> int:
+    """Tokens of what an environment says after a turn; some episodes have one turn, some three."""
+    return (key.group + key.index + key.turn) % 3 if key.index or key.group else 1
+
+
+def short_turns(key: SampleKey, _: int) -> int:
+    """Tokens of a turn, where a few of them fit the limit."""
+    return 1 + (key.group + 2 * key.index + key.turn) % 4
+
+
 def usual_worth(key: SampleKey) -> float:
     """The reward of an answer: no group is without variance."""
     return float((key.group + key.index) % 2)

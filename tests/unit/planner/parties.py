@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ebbtide import paths
+from ebbtide.turns import mask_of
 from ebbtide.wire import (
     ActorCommand,
     Assign,
@@ -17,13 +18,12 @@ from ebbtide.wire import (
     Dispatch,
     Drain,
     EngineStats,
-    Error,
     Fact,
     Failed,
     Fence,
     Finished,
     Heartbeat,
-    Invalid,
+    Journal,
     JournalRef,
     KvTicket,
     Learn,
@@ -38,20 +38,16 @@ from ebbtide.wire import (
     PolicyRef,
     Ref,
     Refusal,
-    RewardBeat,
     Rollout,
-    SampleKey,
     Save,
     Saved,
-    Score,
     ScoreReady,
-    ScoreRequest,
     Settle,
     Sleep,
     Span,
     Submit,
     Timings,
-    Value,
+    TurnReady,
     Working,
     decode,
     digest,
@@ -77,6 +73,12 @@ class Running:
     assign: Assign
     tokens: int
     journalled: int
+    given: Journal
+
+    @property
+    def begun(self) -> int:
+        """Tokens with which its turn began."""
+        return len(self.given.tokens) // 4
 
 
 class ModelActor:
@@ -133,9 +135,11 @@ class ModelActor:
         if resume and had < resume.n_tokens:
             self._end(Failed(assign.key, assign.dispatch, self.name, "journal_lost"))
             return
-        tokens = resume.n_tokens if resume else 0
         self.world.exports.pull(assign, self.name)
-        self.running[assign.dispatch] = Running(assign, tokens, 0)
+        run = Running(assign, 0, 0, self.world.given(assign))
+        run.tokens = resume.n_tokens if resume else run.begun
+        assert run.tokens >= run.begun, "a journal of a turn holds all that it began with"
+        self.running[assign.dispatch] = run
         self._journal(assign.dispatch)
 
     def _load(self, policy: PolicyRef) -> CommandReply:
@@ -178,7 +182,7 @@ class ModelActor:
                 if fact and verdict == "void":
                     self.world.exports.release(self.holding.pop(dispatch, None))
                 if fact:
-                    assert not isinstance(fact, ScoreReady)
+                    assert not isinstance(fact, ScoreReady | TurnReady)
                     self.world.journals.pop((fact.key, dispatch), None)
                     self.settled.append(_settled(fact, verdict))
 
@@ -209,9 +213,9 @@ class ModelActor:
             self._journal(dispatch)
         limit = run.assign.max_new_tokens
         wanted = self.world.answer(run.assign.key, limit)
-        if run.tokens >= min(wanted, limit):
+        if run.tokens >= min(run.begun + wanted, limit):
             del self.running[dispatch]
-            self._finish(run, "length" if wanted > limit else "stop")
+            self._finish(run, "length" if run.begun + wanted > limit else "stop")
 
     def _journal(self, dispatch: Dispatch) -> None:
         run = self.running[dispatch]
@@ -221,15 +225,17 @@ class ModelActor:
     def _finish(self, run: Running, finish: str) -> None:
         assign, n = run.assign, run.tokens
         assert self.policy is not None
+        spans, fresh = run.given.spans, range(run.begun, n)
+        spans = (*spans, Span(run.begun, n, self.policy))
         rollout = Rollout(
             key=assign.key,
             dispatch=assign.dispatch,
             prompt_id=assign.prompt_id,
             prompt_tokens=pack_ints([1, 2, 3]),
-            tokens=pack_ints(range(n)),
-            logprobs=pack_floats([0.0] * n),
-            action_mask=pack_mask([1] * n),
-            spans=(Span(0, n, self.policy),),
+            tokens=run.given.tokens + pack_ints(fresh),
+            logprobs=run.given.logprobs + pack_floats([0.0] * len(fresh)),
+            action_mask=pack_mask(mask_of(spans, n)),
+            spans=spans,
             finish=finish,
             timings=Timings(0.0, 0.0, 0.0),
             actor=self.name,
@@ -237,7 +243,11 @@ class ModelActor:
         data, path = encode(rollout), paths.rollouts(assign.key, assign.dispatch)
         self.world.blobs[path] = data
         ref = ref_to(path, data)
-        self._end(Finished(assign.key, assign.dispatch, self.name, self.policy, ref, n, finish))
+        chosen = rollout.n_chosen
+        fact = Finished(
+            assign.key, assign.dispatch, self.name, self.policy, ref, chosen, finish, n - chosen
+        )
+        self._end(fact)
 
     def _end(self, fact: Finished | Cut | Failed) -> None:
         self.outbox[fact.dispatch] = fact
@@ -266,42 +276,11 @@ class ModelActor:
 
 
 def _settled(fact: Fact, verdict: str) -> Settled:
-    assert not isinstance(fact, ScoreReady)
+    assert not isinstance(fact, ScoreReady | TurnReady)
     key, hand = fact.key, fact.dispatch
     names = (key.job_uid, key.step_issued, key.group, key.index, key.turn)
     place = (fact.ref.path, fact.ref.digest) if isinstance(fact, Finished) else ("", "")
     return Settled(names, (hand.attempt, hand.planner_epoch, hand.seq), verdict, *place)
-
-
-class ModelScorer:
-    """Scores what is queued; `errors`: how many of the next verdicts are errors."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.errors = 0
-        self.invalid = 0
-        self.done = 0
-
-    def work(self, count: int = 10**6) -> None:
-        todo, self.world.scoring = self.world.scoring[:count], self.world.scoring[count:]
-        for request in todo:
-            self._score(request)
-        self.world.beat(RewardBeat("scorer", 0, self.done, 0, False, "rules"))
-
-    def _score(self, request: ScoreRequest) -> None:
-        self.done += 1
-        verdict = self._verdict(request.key)
-        fact = ScoreReady(request.key, request.rollout.digest, verdict, "rules", 0.0, "scorer")
-        self.world.publish(fact, self.done)
-
-    def _verdict(self, key: SampleKey) -> Score:
-        if self.errors:
-            self.errors -= 1
-            return Error("OutOfMemory")
-        if self.invalid:
-            self.invalid -= 1
-            return Invalid("raised")
-        return Value(self.world.worth(key), ())
 
 
 class Publisher(Protocol):

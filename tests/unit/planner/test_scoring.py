@@ -54,6 +54,27 @@ def test_a_scored_sample_is_not_overdue() -> None:
     assert desk.overdue(100.0) == []
 
 
+def test_a_later_turn_of_a_sample_has_a_deadline_and_tries_of_its_own() -> None:
+    desk = a_desk()
+    desk.ask(1, 0.0)
+    desk.done(1, 5.0)
+    desk.ask(1, 15.0)
+    assert desk.overdue(34.9) == []
+    assert desk.overdue(35.0) == [1]
+    assert desk.failed(1, 35.0)
+
+
+def test_an_old_turns_pause_asks_for_nothing() -> None:
+    desk = a_desk()
+    desk.ask(1, 0.0)
+    desk.failed(1, 0.5)
+    desk.done(1, 0.6)
+    desk.ask(1, 0.7)
+    desk.failed(1, 1.0)
+    assert desk.again(1.9) == []
+    assert desk.again(2.0) == [1]
+
+
 def test_an_error_is_asked_again_after_a_pause() -> None:
     desk = a_desk()
     desk.ask(1, 0.0)

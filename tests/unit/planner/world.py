@@ -15,17 +15,22 @@ from dataclasses import dataclass, field
 from ebbtide import paths
 from ebbtide.errors import Fenced
 from ebbtide.reports import StepReport
+from ebbtide.turns import given_ids, replied
 from ebbtide.wire import (
+    Assign,
     Beat,
     Epoch,
     Fact,
     Fence,
+    Journal,
     PolicyRef,
     Record,
     Ref,
     Refusal,
+    Rollout,
     SampleKey,
     ScoreRequest,
+    decode,
     digest,
 )
 from services.planner.core.book import Book
@@ -64,10 +69,10 @@ from tests.unit.planner.exports import Exports
 from tests.unit.planner.parties import (
     ModelActor,
     ModelLearner,
-    ModelScorer,
     ref_to,
 )
 from tests.unit.planner.pool import ModelOperator
+from tests.unit.planner.scorers import ModelScorer
 
 
 @dataclass(eq=False)
@@ -96,7 +101,8 @@ class World:
     """`seat` is the present planner; `zombies` were replaced and do not know it.
 
     `model`, `reference`: what the next learner finds at `model.uri`, and the digest that it tells.
-    `answer`: how long each answer is; `worth`: its reward.
+    `answer`: how long each answer is; `worth`: its reward; `says`: how many tokens the environment
+    says after a turn, 0: the episode is over.
     """
 
     def __init__(
@@ -120,6 +126,7 @@ class World:
         self.slots = 2
         self.answer: Callable[[SampleKey, int], int] = usual_length
         self.worth: Callable[[SampleKey], float] = usual_worth
+        self.says: Callable[[SampleKey], int] = lambda _: 0
         self.sleepers, self.wake_seconds = True, 0.0
         self.model, self.reference = "initial", ""
         self._said: dict[tuple[Fact, object], float] = {}
@@ -299,6 +306,25 @@ class World:
         """No actor of this world reads weights, so a name is enough."""
         policy = PolicyRef(n, attempt, digest(content.encode()))
         return policy, ref_to(f"{paths.policy(UID, attempt, n)}index.msgpack", content.encode())
+
+    def given(self, assign: Assign) -> Journal:
+        """What the turn begins from, as the ledger's blob says."""
+        if assign.given is None:
+            assert not assign.key.turn, "a later turn begins from something"
+            return Journal(0, b"", b"", ())
+        data = self.blobs[assign.given.path]
+        assert digest(data) == assign.given.digest
+        return decode(data, Journal)
+
+    def reply(self, rollout: Rollout) -> Journal | None:
+        """The text so far with what the environment says, a function of the rollout's key."""
+        work, key = self.config.work, rollout.key
+        says = self.says(key)
+        if not isinstance(work, Grpo) or not says or rollout.finish != "stop":
+            return None
+        if key.turn + 1 >= work.turns or rollout.n_tokens + says >= work.max_new_tokens:
+            return None
+        return replied(rollout, given_ids(b"", [7] * says, b""))
 
     def beat(self, message: Beat) -> None:
         for seat in self.seats():

@@ -306,3 +306,29 @@ def test_every_pattern_of_a_job_has_words() -> None:
     schema = json.dumps(RLHFJob.model_json_schema())
     found = re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', schema)
     assert {json.loads(one) for one in found} == set(PATTERN_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("environment", "pointer", "words"),
+    [
+        ({}, "/spec/environment", "give name or entryPoint"),
+        ({"name": "calculator", "entryPoint": "a:b"}, "/spec/environment", "give name or entry"),
+        ({"name": "abacus"}, "/spec/environment/name", "calculator"),
+        ({"entryPoint": "a.py"}, "/spec/environment/entryPoint", "must be module:function"),
+        ({"name": "calculator", "maxTurns": 1}, "/spec/environment/maxTurns", "2"),
+    ],
+)
+def test_an_environment_that_cannot_be_is_told_why(
+    environment: dict[str, Any], pointer: str, words: str
+) -> None:
+    (fault,) = faults_of(a_job(environment=environment))
+    assert fault.pointer == pointer
+    assert words in fault.detail
+
+
+@pytest.mark.parametrize("algorithm", ["sft", "dpo", "reward-model"])
+def test_a_supervised_job_has_no_environment(algorithm: str) -> None:
+    document = a_job(algorithm={"type": algorithm}, environment={"name": "calculator"})
+    assert "environment is not for algorithm.type" in " ".join(
+        fault.detail for fault in faults_of(document)
+    )
