@@ -43,12 +43,18 @@ BUDGET: dict[str, Any] = {"budget": {"maxCost": 5.0}}
 PRICED: dict[str, Any] = {"prices": [{"pool": "default", "perHour": 1.0}]}
 SERVICE = {"prefill": {"mode": "service"}}
 SFT = an_sft_spec()
+RECORDED: dict[str, Any] = {"recorded": {"uid": "u-1"}}
 EVAL = {"dataset": {"eval": {"type": "jsonl", "uri": "/data/eval.jsonl"}}}
 
 # By message: a job that passes and one that does not.
 CREATED = {
     "reward is required": (job("a"), job("b", reward=None)),
-    "dataset.eval is not for": (job("a", SFT), job("b", SFT, **EVAL)),
+    "dataset.eval is not for algorithm.type": (job("a", SFT), job("b", SFT, **EVAL)),
+    "recorded is not for": (job("a", reward=None, **RECORDED), job("b", SFT, **RECORDED)),
+    "dataset.eval is not for a job with recorded": (
+        job("a", reward=None, **RECORDED),
+        job("b", **RECORDED, **EVAL),
+    ),
     "budget needs prices": (job("a", **BUDGET, **PRICED), job("b", **BUDGET)),
     "decode.replicas must lie": (
         job("a", decode={"minReplicas": 1, "replicas": 1}),

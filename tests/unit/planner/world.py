@@ -132,9 +132,8 @@ class World:
         self._said: dict[tuple[Fact, object], float] = {}
         self._timeouts: list[tuple[float, Seat, int]] = []
         self._names = 0
-        self.learner = ModelLearner(self, attempt=1)
+        self.learner, self.operator = ModelLearner(self, attempt=1), ModelOperator(self)
         self.scorer = ModelScorer(self)
-        self.operator = ModelOperator(self)
         for _ in range(actors):
             self.start_actor()
         self.seat = self._new_planner()
