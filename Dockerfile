@@ -24,6 +24,9 @@ RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable --extra gatew
 
 # --- the same with torch, data and verifiers ------------------------------------------------------
 FROM build AS build-compute
+# One of reasoning-gym's parts has no wheel and is compiled; this stage alone gets a compiler.
+RUN { command -v gcc && test -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } || \
+    { apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev python3-dev; }
 RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable \
       --extra gateway --extra kubernetes --extra reward --extra data --extra compute && \
     /opt/uv/bin/uv export --quiet --locked --no-default-groups \
