@@ -226,7 +226,16 @@ class Alike(msgspec.Struct, frozen=True):
 
 def same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two specs ask for the same work of the same machines, whatever the data."""
-    parts = ("model", "algorithm", "decode", "learner", "prefill", "planner")
+    parts = (
+        "model",
+        "algorithm",
+        "decode",
+        "learner",
+        "prefill",
+        "planner",
+        "environment",
+        "recorded",
+    )
     sizes = (
         "promptsPerStep",
         "maxResponseTokens",

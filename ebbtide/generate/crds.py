@@ -108,6 +108,12 @@ JOB_RULES = (
         "runtimeRef cannot be changed: make a new job",
         ".runtimeRef",
     ),
+    Rule(
+        "has(self.recorded) == has(oldSelf.recorded)"
+        " && (!has(self.recorded) || self.recorded == oldSelf.recorded)",
+        "recorded cannot be changed: make a new job",
+        ".recorded",
+    ),
 )
 POOL_RULES = (Rule("self.job == oldSelf.job", "job cannot be changed", ".job"),)
 NAME_RULE = Rule("self.metadata.name.size() <= 40", "metadata.name has at most 40 characters")

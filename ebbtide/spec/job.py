@@ -122,6 +122,7 @@ class RLHFJobSpec(Model):
         self._check_reward_model()
         self._check_critic()
         self._check_mini_batches()
+        self._check_proximal()
         self._check_prefill()
         self._check_forward()
         return self
@@ -163,7 +164,7 @@ class RLHFJobSpec(Model):
             )
 
     def _check_mini_batches(self) -> None:
-        """Each of them must get an answer."""
+        """A step must have as many answers."""
         parts, algorithm = self.training.mini_batches, self.algorithm
         group = algorithm.group_size if isinstance(algorithm, PolicyGradientSpec) else 0
         if parts > 1 and not group:
@@ -172,10 +173,22 @@ class RLHFJobSpec(Model):
                 " (algorithm.updatesPerStep says how many updates a step has)"
             )
         answers = self.training.prompts_per_step * group
-        if parts > max(1, answers):
+        if self.recorded is None and parts > max(1, answers):
             raise ValueError(
                 f"training.miniBatches ({parts}) is more than a step has answers ({answers}):"
                 " lower it"
+            )
+
+    def _check_proximal(self) -> None:
+        """Ages say how far recorded answers are from the recorder's policy, not from this job's."""
+        decoupled = getattr(self.algorithm, "decoupled", None)
+        updates = self.training.updates_per_batch * self.training.mini_batches
+        if self.recorded is None or decoupled is None or updates == 1:
+            return
+        if decoupled.proximal == "interpolated":
+            raise ValueError(
+                "algorithm.decoupled.proximal interpolated goes by the age of answers, which recorded"
+                " ones do not have: set it to recomputed"
             )
 
     def _check_forward(self) -> None:

@@ -176,13 +176,18 @@ class Controller:
             return None
 
     def _paced(self, key: JobKey, seen: Observed, plan: Plan) -> Plan:
-        """Without what can wait, and due again when that is to be written."""
+        """Without what can wait, and due again when that is to be written.
+
+        A pool's status is written before pods are ended: that it can be, proves that the pool that
+        was looked at is not an old one.
+        """
         if seen.job is None:
             self._pace.forget(key)
             return plan
         now = self._clock.now()
         job = self._pace.wait(key, "RLHFJob", plan.status, now)
         pool = self._pace.wait(key, "DecodePool", plan.pool_status, now)
+        pool = 0.0 if plan.deletes else pool
         due = [each for each in (plan.requeue_after, job, pool) if each]
         return msgspec.structs.replace(
             plan,
@@ -198,9 +203,9 @@ class Controller:
         await self._write_usages(job, plan.usage)
         await self._tails.save(job, seen.pods)
         if plan.status is not None and seen.job is not None:
-            await self._write_status(seen.job, plan.status)
+            await self._write_status(job, seen.job, plan.status)
         if plan.pool_status is not None and seen.pool is not None:
-            await self._write_status(seen.pool, plan.pool_status)
+            await self._write_status(job, seen.pool, plan.pool_status)
         for patch in plan.patches:
             await self._patch(patch)
         for resource in plan.creates:
@@ -235,13 +240,14 @@ class Controller:
     def _usage_seconds(self) -> float:
         return max(self._site.usage_seconds, self.cache.pods / USAGES_PER_SECOND)
 
-    async def _write_status(self, target: Resource, status: Mapping[str, Any]) -> None:
+    async def _write_status(self, job: JobKey, target: Resource, status: Mapping[str, Any]) -> None:
         meta = target.metadata
         await self._write(
             self._cluster.patch_status(
                 target.kind, meta.namespace, meta.name, status, meta.resource_version
             )
         )
+        self._pace.written(job, target.kind)
 
     async def _patch(self, patch: Patch) -> None:
         """Merge into the very object that was looked at; its status may have moved meanwhile."""

@@ -39,11 +39,11 @@ class Pace:
         if not patch or set(patch) - _COUNTS[kind]:
             self._since.pop((job, kind), None)
             return 0.0
-        left = self._since.setdefault((job, kind), now) + self._seconds - now
-        if left > 0:
-            return left
-        del self._since[job, kind]
-        return 0.0
+        return max(0.0, self._since.setdefault((job, kind), now) + self._seconds - now)
+
+    def written(self, job: JobKey, kind: str) -> None:
+        """The status is as it should be."""
+        self._since.pop((job, kind), None)
 
     def forget(self, job: JobKey) -> None:
         """The job is gone."""

@@ -79,6 +79,7 @@ CHANGED = {
         {"algorithm": {"type": "sft", "groupSize": None}},
     ),
     "runtimeRef cannot be changed": ({"seed": 3}, {"runtimeRef": {"name": "other"}}),
+    "recorded cannot be changed": ({"seed": 4}, RECORDED),
     "learner.ranks can be": ({"learner": {"threads": 2}}, {"learner": {"ranks": 3}}),
 }
 

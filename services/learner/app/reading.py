@@ -117,7 +117,7 @@ class Reader:
         bins: list[list[Sample]] = [[] for _ in range(max(1, manifest.microbatches))]
         for row, sample in zip(rows, samples, strict=True):
             bins[row.microbatch].append(sample)
-        parts = dealt(bins, self._spec.training.mini_batches)
+        parts = dealt(bins, self._spec.training.mini_batches, rank=self._rank)
         return [self._layout.of(samples) for samples in parts]
 
     async def _sample(

@@ -166,7 +166,7 @@ def sample_of(
         raise Refused(f"{row.key}: mask has {len(chosen)} tokens, the row {row.n_tokens}")
     if not np.array_equal(mask, mask_of(rollout.spans, len(response))):
         raise Refused(f"{row.key}: the mask disagrees with the spans, which say what was drawn")
-    if np.isnan(logprobs[chosen]).any():
+    if not np.isfinite(logprobs[chosen]).all():
         raise Refused(f"{row.key}: a token that the policy drew has no log-probability")
     return Sample(
         tokens=np.concatenate([prompt, response]).astype(np.int64),

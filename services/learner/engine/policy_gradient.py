@@ -197,7 +197,7 @@ class PolicyGradient:
             part = _Part(picked, done=number * self._parts + j, scale=self._parts)
             sums, maxes = self._accumulate(part, batches, old, reference)
             totals.append((self._gang.total(sums), self._gang.largest(maxes)))
-            done.append(self._stepped(loss=float(totals[-1][0][SUMS.index("loss")])))
+            done.append(self._stepped(totals[-1][0]))
         total = torch.stack([sums for sums, _ in totals]).sum(0).tolist()
         largest = torch.stack([maxes for _, maxes in totals]).amax(0).tolist()
         kinds = len(SUMS)
@@ -208,9 +208,12 @@ class PolicyGradient:
             "skipped_updates": float(sum(not stepped.done for stepped in done)),
         }
 
-    def _stepped(self, *, loss: float) -> Stepped:
+    def _stepped(self, sums: torch.Tensor) -> Stepped:
+        """Apply what was accumulated; one mini-batch of several may have no answer: then nothing."""
+        tokens, loss = (float(sums[SUMS.index(name)]) for name in ("tokens", "loss"))
         warming = self.critic is not None and self.critic.warming
-        return self._optimiser.step(finite=math.isfinite(loss), hold=warming)
+        empty = self._parts > 1 and not tokens
+        return self._optimiser.step(finite=math.isfinite(loss), hold=warming or empty)
 
     def _accumulate(
         self,

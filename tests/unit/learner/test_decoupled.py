@@ -12,7 +12,7 @@ import torch
 
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.wire import Learned, Refusal
-from services.learner.core.samples import MicroBatch, Sample
+from services.learner.core.samples import MicroBatch, Sample, pad
 from services.learner.engine.gang import Gang
 from services.learner.engine.proximal import interpolated
 from services.learner.engine.updates import on_device
@@ -149,6 +149,17 @@ def test_the_older_the_answers_the_nearer_the_estimate_to_the_current_policy(
 ) -> None:
     found = [ratios(gang, model, "interpolated", age=age)[0]["ratio_max"] for age in (0, 1, 8)]
     assert found[0] > found[1] > found[2] > 1.0
+
+
+def test_a_mini_batch_without_answers_updates_nothing(gang: Gang, model: Path) -> None:
+    parts = Parts(gang, model, training={"mini_batches": 2})
+    parts.learner.learn([*lay(samples(6), limit=10_000), pad([])])
+    alone = Parts(gang, model)
+    halved = [replace(batch, weights=2 * batch.weights) for batch in lay(samples(6), limit=10_000)]
+    alone.learner.learn(halved)
+    assert (parts.optimiser.updates, alone.optimiser.updates) == (1, 1)
+    wanted = alone.parameters()
+    assert all(np.array_equal(p, wanted[n]) for n, p in parts.parameters().items())
 
 
 def test_mini_batches_make_up_the_batch(gang: Gang, model: Path) -> None:

@@ -32,6 +32,25 @@ def test_a_batch_in_one_part_stays_as_it_was_laid_out() -> None:
     assert dealt([[1, 2], [3]], 1) == [[1, 2], [3]]
 
 
-def test_too_few_micro_batches_are_split_and_a_last_round_is_filled_up() -> None:
-    assert dealt([[1, 2, 3]], 2) == [[1, 3], [2]]
-    assert dealt([[1], [2], [3]], 2) == [[1], [2], [3], []]
+def test_few_micro_batches_are_split_and_go_on_where_the_one_before_ended() -> None:
+    assert dealt([[1, 2, 3], [4, 5]], 2) == [[1, 3], [2], [5], [4]]
+
+
+def test_of_many_micro_batches_the_last_round_is_filled_up() -> None:
+    assert dealt([[n] for n in range(9)], 2) == [*([n] for n in range(9)), []]
+
+
+@given(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6), st.integers(2, 4))
+def test_mini_batches_over_all_ranks_differ_by_one_answer_for_each_rank(
+    each: int, bins: int, ranks: int, parts: int
+) -> None:
+    split = [dealt([[0] * each] * min(bins, 4 * parts - 1), parts, rank=r) for r in range(ranks)]
+    sizes = [
+        sum(len(one[i]) for one in split for i in range(j, len(one), parts)) for j in range(parts)
+    ]
+    assert max(sizes) - min(sizes) <= ranks
+
+
+def test_the_rest_of_each_rank_goes_to_another_mini_batch() -> None:
+    firsts = [[len(one) for one in dealt([[1, 2, 3]], 4, rank=rank)] for rank in range(4)]
+    assert [sum(sizes) for sizes in zip(*firsts, strict=True)] == [3, 3, 3, 3]

@@ -12,7 +12,15 @@ def test_counts_of_pods_wait_and_are_then_written_together() -> None:
     assert pace.wait(JOB, "DecodePool", {"pendingReplicas": 1}, 10.0) == 0.5
     assert pace.wait(JOB, "DecodePool", {"readyReplicas": 1}, 10.25) == 0.25
     assert pace.wait(JOB, "DecodePool", {"readyReplicas": 1}, 10.5) == 0.0
+    pace.written(JOB, "DecodePool")
     assert pace.wait(JOB, "DecodePool", {"readyReplicas": 2}, 10.5) == 0.5
+
+
+def test_counts_whose_write_has_failed_wait_no_second_time() -> None:
+    pace = Pace(seconds=0.5)
+    pace.wait(JOB, "DecodePool", {"readyReplicas": 1}, 10.0)
+    assert pace.wait(JOB, "DecodePool", {"readyReplicas": 1}, 10.5) == 0.0
+    assert pace.wait(JOB, "DecodePool", {"readyReplicas": 1}, 10.6) == 0.0
 
 
 def test_what_names_pods_is_written_at_once() -> None:

@@ -113,6 +113,16 @@ def test_recorded_batches_need_no_reward_and_are_not_for_given_rows() -> None:
     assert fault.detail == "recorded is not for algorithm.type sft: remove it"
 
 
+def test_recorded_answers_have_no_age_to_estimate_a_proximal_policy_by() -> None:
+    algorithm = {"type": "grpo", "groupSize": 4, "decoupled": {"proximal": "interpolated"}}
+    sizes = {"totalSteps": 3, "promptsPerStep": 2, "updatesPerBatch": 2}
+    job = a_job(recorded={"uid": "a"}, algorithm=algorithm, training=sizes)
+    (fault,) = faults_of(job)
+    assert "set it to recomputed" in fault.detail
+    job["spec"]["training"]["updatesPerBatch"] = 1
+    assert faults_of(job) == []
+
+
 @pytest.mark.parametrize("uid", ["../other", "", "a/b", "-x"])
 def test_a_recorded_job_is_named_by_its_uid_alone(uid: str) -> None:
     assert pointers_of(a_job(recorded={"uid": uid})) == ["/spec/recorded/uid"]
