@@ -72,3 +72,8 @@ def test_arbitrary_bytes_are_corrupt_and_nothing_else(data: bytes) -> None:
 
 def test_the_format_has_not_changed() -> None:
     assert encode_segment(7, WRITER, RECORDS) == GOLDEN.read_bytes()
+
+
+def test_a_segment_from_before_samples_had_turns_reads_as_the_same_records() -> None:
+    old = GOLDEN.with_name("ledger-segment-v1-before-turns.seg").read_bytes()
+    assert decode_segment(old).records == RECORDS
