@@ -68,7 +68,7 @@ class Waiting:
         queue = self._queues.setdefault(name, deque())
         while queue and len(taken) < room:
             sample = queue.popleft()
-            if pending(sample):
+            if pending(sample) and sample not in taken:
                 taken.append(sample)
         return taken
 

@@ -79,6 +79,13 @@ def test_what_lost_the_last_actor_waits_for_the_next_one() -> None:
     assert waiting.take("b", 1, everything) == [0]
 
 
+def test_an_old_entry_of_a_sample_that_waits_again_does_not_give_it_twice() -> None:
+    waiting = by_fours()
+    waiting.deal({"a": [0, 1]}, [], until=0.0)
+    waiting.put_back([1], ["a"])  # a next turn, while the entry of the first one is still there
+    assert waiting.take("a", 4, everything) == [1, 0]
+
+
 @given(st.lists(st.sampled_from("abcdx"), max_size=40), st.integers(1, 4), st.integers(1, 5))
 def test_no_waiting_sample_is_lost_or_given_twice(moves: str, shares: int, room: int) -> None:
     waiting, given_out, names = by_fours(), [], ["a"]
