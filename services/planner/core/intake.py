@@ -193,8 +193,9 @@ class Intake:
         if step.codes[mine] != code or step.states[mine] == ABANDONED:
             self._void.add(code)
             step.counts["void"] += 1
-            step.wasted_tokens += fact.n_tokens
-            self._meter.wasted(fact.actor, fact.n_tokens)
+            drawn = max(0, fact.n_tokens - step.drawn_before(mine))
+            step.wasted_tokens += drawn
+            self._meter.wasted(fact.actor, drawn)
 
     def _score(self, step: OpenStep | None, fact: ScoreReady) -> None:
         sample = self._asked_of(step, fact)

@@ -13,6 +13,7 @@ from ebbtide.wire import (
     Accepted,
     Continued,
     Dispatched,
+    Finished,
     Rollout,
     Scored,
     TurnReady,
@@ -187,6 +188,22 @@ def test_a_settle_that_was_lost_is_made_good_though_the_next_turn_runs() -> None
     assert is_sound(world)
     assert {line.verdict for line in actor.settled} == {"accepted"}
     assert world.reports[0].samples.void == 0
+
+
+def test_a_turn_that_was_drawn_twice_wastes_no_tokens_of_the_turns_before_it() -> None:
+    world = a_world()
+    until(world, Dispatched, count=5)
+    first = records(world, Dispatched)[-1]
+    assert first.key.turn == 1
+    world.kill_actor(first.actor)
+    world.tell_gone(first.actor)
+    while [record.key for record in records(world, Dispatched)].count(first.key) < 2:
+        world.one_round()
+    before, hand = the_step(world).wasted_tokens, first.dispatch
+    late = Finished(first.key, hand, first.actor, first.policy, a_ref("late"), 4, "stop", n_given=1)
+    world.publish(late, "late")
+    world.fetch()
+    assert the_step(world).wasted_tokens == before + 2
 
 
 def test_a_reply_beyond_the_limits_is_refused_by_giving_the_sample_up() -> None:
