@@ -220,7 +220,7 @@ class Intake:
             self.abandon(step, sample, "environment: it goes on beyond the last turn or token")
             return
         self._pen.write(Continued(fact.key, fact.given, fact.n_tokens, fact.scorer_digest))
-        self._handouts.put_back([sample])
+        self._handouts.put_back([sample], of=step.actors[sample])
         self._pen.progress_at = self._pen.now
 
     def _asked_of(self, step: OpenStep | None, fact: ScoreReady | TurnReady) -> int | None:

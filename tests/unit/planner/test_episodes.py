@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ebbtide.turns import mask_of, passages
+from ebbtide.turns import mask_of, passages, stem
 from ebbtide.wire import (
     Abandoned,
     Accepted,
@@ -73,6 +73,13 @@ def test_an_episode_that_its_environment_ends_has_fewer_turns() -> None:
     world.says = lambda key: int(key.index == 0 and key.turn == 0)
     assert is_sound(world)
     assert sorted(record.key.turn for record in records(world, Scored)) == [0, 0, 1, 1]
+
+
+def test_every_turn_of_an_episode_is_drawn_by_one_actor_while_that_works() -> None:
+    world = a_world()
+    assert is_sound(world)
+    drew = {(stem(record.key), record.actor) for record in records(world, Dispatched)}
+    assert sorted(actor for _, actor in drew) == ["actor-1", "actor-1", "actor-2", "actor-2"]
 
 
 def test_a_turn_without_room_for_a_reply_is_the_last() -> None:
