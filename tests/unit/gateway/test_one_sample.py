@@ -76,8 +76,8 @@ def test_an_episode_that_a_new_attempt_adopts_is_shown_though_its_turn_had_been_
     key = SampleKey(UID, 0, 1, 0, 0)
     first = Accepted(key, HAND, Ref("r", "d", 1), POLICY, 2, "stop")
     reply = Continued(key, Ref("g", "d", 1), 3, "rules")
-    again = [plan(0, "train", "train"), Adopted(key, 1, first.ref)]
-    view = StepView(0, [plan(0, "train", "train"), first, reply, *again])
+    opened = plan(0, "train", "train")
+    view = StepView(0, [opened, first, reply, opened, Adopted(key, 1, first.ref)])
     assert view.keys(None) == [view.present(key)] == [key]
     assert view.ref(key) == first.ref
 
