@@ -50,10 +50,18 @@ def passages(mask: NDArray[np.uint8]) -> list[Passage]:
     return [Passage(start, end, bool(mask[start])) for start, end in pairwise(cuts)]
 
 
-def given_ids(opens: bytes, reply: Sequence[int], closes: bytes) -> Ints:
-    """What the environment adds: the reply's ids between those of the row's chat template."""
-    parts = (unpack_ints(opens), np.asarray(reply, dtype="<i4"), unpack_ints(closes))
-    return np.concatenate(parts)
+def given_ids(drawn: bytes, opens: bytes, reply: Sequence[int], closes: bytes) -> Ints:
+    """What the environment adds to `drawn`: the reply between the ids of the row's chat template.
+
+    A stop token with which `opens` begins is not given again to a turn that ended at it.
+    """
+    before = unpack_ints(opens)[_drawn_already(unpack_ints(drawn), opens) :]
+    return np.concatenate((before, np.asarray(reply, dtype="<i4"), unpack_ints(closes)))
+
+
+def _drawn_already(drawn: Ints, opens: bytes) -> int:
+    """How many ids of `opens` the turn that ends `drawn` has itself."""
+    return int(len(drawn) > 0 and len(opens) > 0 and drawn[-1] == unpack_ints(opens)[0])
 
 
 def replied(rollout: Rollout, given: Ints) -> Journal:
@@ -71,12 +79,14 @@ def said(rollout: Rollout, opens: bytes, closes: bytes) -> list[tuple[bool, Ints
     """Who said what, in order: (whether the policy did, ids), without the template's ids."""
     ids, mask = unpack_ints(rollout.tokens), unpack_mask(rollout.action_mask)
     before, after = len(unpack_ints(opens)), len(unpack_ints(closes))
-    return [
-        (True, ids[one.start : one.end])
-        if one.chosen
-        else (False, ids[one.start + before : one.end - after])
-        for one in passages(mask)
-    ]
+    parts = []
+    for one in passages(mask):
+        start, end = one.start, one.end
+        if not one.chosen:
+            start += before - _drawn_already(ids[:start], opens)
+            end -= after
+        parts.append((one.chosen, ids[start:end]))
+    return parts
 
 
 def stem(key: SampleKey) -> SampleKey:

@@ -28,7 +28,8 @@ class Frame(msgspec.Struct, frozen=True):
 class Framing:
     """`role`: as whom the template shows a reply; `stops`: texts of the tokens that end a turn.
 
-    A turn of the policy has the token that ended it, so what the template puts there is left out.
+    What the template puts at the end of a turn begins the frame, for a turn may have ended at another
+    token; where it ended at this one, it is not given again (`ebbtide.turns.given_ids`).
     Rows with the same settings have the same frame, which is made once.
     """
 
@@ -36,7 +37,7 @@ class Framing:
         self, *, role: str, stops: Sequence[str], encode: Callable[[str], list[int]]
     ) -> None:
         self._role, self._encode = role, encode
-        self._stops = sorted((stop for stop in stops if stop), key=len, reverse=True)
+        self._stops = tuple(stop for stop in stops if stop)
         self._known: dict[str, Frame] = {}
 
     def frame(self, row: RawRow, chat: Chat) -> Frame:
@@ -54,16 +55,12 @@ class Framing:
             raise Refused(f"{row.place}: {detail}", field=_FIELD)
         between = text.partition(_ANSWER)[2].partition(_REPLY)[0]
         after = text.partition(_REPLY)[2]
-        return Frame(self._encode(self._without_stop(between)), self._encode(after))
+        return Frame(self._encode(self._from_stop(between)), self._encode(after))
 
-    def _without_stop(self, text: str) -> str:
+    def _from_stop(self, text: str) -> str:
+        """Without space before the end of the turn, where the policy drew none."""
         stripped = text.lstrip()
-        for stop in self._stops:
-            if text.startswith(stop):
-                return text.removeprefix(stop)
-            if stripped.startswith(stop):
-                return stripped.removeprefix(stop)
-        return text
+        return stripped if stripped.startswith(self._stops) else text
 
 
 def _settings(fields: Mapping[str, Any]) -> str:

@@ -76,7 +76,7 @@ class Workshop:
         limits = self._limits(supervised)
         made_of = [_FORMAT, content(source), limits, supervised, self._identity, self._template()]
         made_of += ["pairs"] if self._pairs else []
-        made_of += [f"replies as {self._role}"] if self._role else []
+        made_of += [f"replies as {self._role}, from the end of the turn"] if self._role else []
         key = digest(msgspec.json.encode(made_of, order="deterministic"))
         if found := await self._find(key):
             self._say(f"{name}: found prepared")

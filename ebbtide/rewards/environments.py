@@ -18,6 +18,7 @@ FIELD = "/spec/environment"
 LARGEST_REPLY = 1 << 20
 """Characters: more does not leave the worker."""
 _CALL = re.compile(r"<calc>([^<]*)(?:</calc>|\Z)")
+_NO_TEXT = "the reply is not valid text"
 _LONGEST_SUM = 200
 _LARGEST_NUMBER = 1e15
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -48,9 +49,18 @@ def _function(entry_point: str) -> Scorer:
             return Unusable(f"{entry_point} returned {type(said).__name__}, neither text nor None")
         if said is not None and len(said) > LARGEST_REPLY:
             return Unusable(f"a reply of {len(said)} characters, more than {LARGEST_REPLY}")
-        return Reply(said)
+        return Reply(said) if said is None or _is_text(said) else Unusable(_NO_TEXT)
 
     return respond
+
+
+def _is_text(said: str) -> bool:
+    """Whether it may leave the worker: half of a surrogate pair has no bytes."""
+    try:
+        said.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def calculator(answer: Answer, _: Reference) -> Outcome:

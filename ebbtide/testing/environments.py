@@ -56,3 +56,8 @@ def number(**_: Any) -> int:
 def flood(**_: Any) -> str:
     """Far too much."""
     return "a" * (LARGEST_REPLY + 1)
+
+
+def half(**_: Any) -> str:
+    """Half of a surrogate pair, as JSON may have it: no text."""
+    return "\ud83d"

@@ -92,6 +92,7 @@ class StepView:
         self.scored: dict[SampleKey, Scored] = {}
         self.handed: defaultdict[SampleKey, list[Dispatched]] = defaultdict(list)
         """Hand-outs, in order; adopted samples have those of the attempt that drew them too."""
+        self._ever: dict[SampleKey, Accepted] = {}
         self._moved: dict[SampleKey, Ref] = {}
         self._turns: dict[SampleKey, SampleKey] = {}
         for record in records:
@@ -108,17 +109,27 @@ class StepView:
             case Dispatched():
                 self.handed[record.key].append(record)
             case Accepted():
-                self._forget_turn(record.key)
-                self.accepted[record.key] = record
-                self._turns[stem(record.key)] = record.key
+                self._ever[record.key] = record
+                self._count(record)
             case Continued():
                 self._forget_turn(record.key)
             case Adopted():
-                self._moved[record.key] = record.ref
+                self._adopt(record)
             case Scored():
                 self.scored[record.key] = record
             case _:
                 pass
+
+    def _count(self, record: Accepted) -> None:
+        self._forget_turn(record.key)
+        self.accepted[record.key] = record
+        self._turns[stem(record.key)] = record.key
+
+    def _adopt(self, record: Adopted) -> None:
+        """The turn counts again, though an environment had replied to it."""
+        if record.key in self._ever:
+            self._count(self._ever[record.key])
+        self._moved[record.key] = record.ref
 
     def _forget_turn(self, key: SampleKey) -> None:
         """Of an episode only the rollout of its last turn counts."""

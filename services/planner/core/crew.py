@@ -6,7 +6,7 @@ process counts, and a new process of an actor (its incarnation) proves that the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -137,6 +137,15 @@ class Crew:
     def working(self) -> list[Actor]:
         """Actors that take or will take samples, by name."""
         return sorted((a for a in self if a.works), key=lambda a: a.name)
+
+    def heirs(self, of: str, queued: Callable[[str], int]) -> list[str]:
+        """`of` alone, if it works; else all that work, the least loaded first.
+
+        `queued`: how many samples wait for an actor.
+        """
+        there = sorted(self.working(), key=lambda one: len(one.out) + queued(one.name))
+        own = [one.name for one in there if one.name == of]
+        return own or [one.name for one in there]
 
     def expect(self, name: str, code: int, now: float) -> None:
         """The ledger says that `name` has this hand-out; it gets a full lease to show it."""

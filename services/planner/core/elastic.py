@@ -68,11 +68,14 @@ class Elastic:
         return [name for name in release(members, keep) if name not in busy]
 
     def decoding(self, step: OpenStep, slots: int) -> None:
-        """While samples run: park or let go of actors that have and will have nothing."""
+        """While samples run: park or let go of actors that have and will have nothing.
+
+        Nobody goes while an environment may still ask for a further turn: that comes soon.
+        """
         if step.states.count(WAITING):
             self._have_somebody()
         idle = self._handouts.idle()
-        if self._handouts.kept or not (idle or self._fleet.parked()):
+        if self._handouts.kept or step.awaited or not (idle or self._fleet.parked()):
             return
         rest = self._outlook.remaining(step, slots=slots, now=self._pen.now)
         self._part(idle, self._until_next(step, rest), least=1 if step.undecoded else 0)
@@ -91,7 +94,7 @@ class Elastic:
         rest = self._outlook.remaining(step, slots=slots, now=self._pen.now)
         until = self._until_next(step, rest)
         spare = max(0, self._fleet.wanted - max(1, self._steering.minimum))
-        if until is None or choose(until, self._takes(), room=True) == "hold":
+        if until is None or step.awaited or choose(until, self._takes(), room=True) == "hold":
             return 0
         released = choose(until, self._takes(), room=False) == "release"
         return spare if released else min(spare, self._room())

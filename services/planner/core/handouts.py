@@ -309,8 +309,7 @@ class Handouts:
 
     def gone(self, name: str) -> Actor | None:
         """The pod has ended, so its lease ends at once."""
-        actor = self.crew.gone(name)
-        if actor:
+        if actor := self.crew.gone(name):
             self._bereave(actor)
         return actor
 
@@ -324,9 +323,10 @@ class Handouts:
         if step is not None:
             self.wait_again(step, [i for i in holders if step.states[i] == OUT])
 
-    def put_back(self, samples: Sequence[int]) -> None:
-        """These samples wait for a hand-out, before all others."""
-        self._waiting.put_back(samples, [one.name for one in self.crew.working()])
+    def put_back(self, samples: Sequence[int], *, of: str = "") -> None:
+        """These wait before what was dealt: for actor `of`, if it works, else for anybody."""
+        heirs = self.crew.heirs(of, lambda name: len(self._waiting.queued(name)))
+        self._waiting.put_back(samples, heirs)
 
     # --- replies ----------------------------------------------------------------------------------
 

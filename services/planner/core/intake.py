@@ -193,8 +193,9 @@ class Intake:
         if step.codes[mine] != code or step.states[mine] == ABANDONED:
             self._void.add(code)
             step.counts["void"] += 1
-            step.wasted_tokens += fact.n_tokens
-            self._meter.wasted(fact.actor, fact.n_tokens)
+            drawn = max(0, fact.n_tokens - step.drawn_before(mine))
+            step.wasted_tokens += drawn
+            self._meter.wasted(fact.actor, drawn)
 
     def _score(self, step: OpenStep | None, fact: ScoreReady) -> None:
         sample = self._asked_of(step, fact)
@@ -219,7 +220,7 @@ class Intake:
             self.abandon(step, sample, "environment: it goes on beyond the last turn or token")
             return
         self._pen.write(Continued(fact.key, fact.given, fact.n_tokens, fact.scorer_digest))
-        self._handouts.put_back([sample])
+        self._handouts.put_back([sample], of=step.actors[sample])
         self._pen.progress_at = self._pen.now
 
     def _asked_of(self, step: OpenStep | None, fact: ScoreReady | TurnReady) -> int | None:

@@ -11,7 +11,7 @@ from services.planner.core.lengths import Lengths
 from services.planner.core.planning.demand import from_forecast
 from services.planner.core.planning.rollout_time import rollout_time
 from services.planner.core.prediction.forecast import Forecast
-from services.planner.core.samples import OUT, WAITING, OpenStep
+from services.planner.core.samples import ACCEPTED, OUT, WAITING, OpenStep
 
 _SECONDS = 1.0
 """A forecast of a whole step is made at most so often."""
@@ -34,7 +34,11 @@ class Outlook:
         return max(0.0, self._seen[2] - (now - self._seen[1]))
 
     def _look(self, step: OpenStep, slots: int) -> float:
-        samples = [i for i, state in enumerate(step.states) if state in (WAITING, OUT)]
+        samples = [
+            sample
+            for sample, state in enumerate(step.states)
+            if state in (WAITING, OUT) or (state == ACCEPTED and step.may_go_on(sample))
+        ]
         if not samples:
             return 0.0
         done = np.array([written(step, sample) for sample in samples], dtype=np.int32)
@@ -63,7 +67,9 @@ class Outlook:
 
 
 def written(step: OpenStep, sample: int) -> int:
-    """Tokens of the sample that are known to be there: journalled, or given with its turn."""
-    known, given = step.journals[sample], step.given[sample]
+    """Tokens of the sample that are known to be there: accepted, journalled, or given."""
+    known, given, accepted = step.journals[sample], step.given[sample], step.rollouts[sample]
+    if accepted is not None:
+        return accepted.n_tokens + accepted.n_given
     tokens = known[1] if known else given.n_tokens if given else 0
     return min(tokens, step.group(sample).max_new_tokens)

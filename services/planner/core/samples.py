@@ -178,6 +178,11 @@ class OpenStep:
             return False
         return accepted.finish == "stop" and self.turns[sample] + 1 < self.group(sample).turns
 
+    @property
+    def awaited(self) -> int:
+        """How many samples may have a further turn, and wait for their environment's word."""
+        return self.undecoded - self.states.count(WAITING) - self.states.count(OUT)
+
     # --- what the ledger says -----------------------------------------------------------------
 
     def dispatched(self, sample: int, record: Dispatched) -> None:

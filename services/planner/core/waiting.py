@@ -1,12 +1,13 @@
 """Samples that wait for a slot: a queue per actor, and shares for actors still to come (pure).
 
-Queues hold sample numbers, group by group. An entry whose sample is no longer waiting is
+Queues hold sample numbers: first those that were put back, first come first served, then what was
+dealt, group by group. An entry whose sample is no longer waiting is
 skipped when it is reached, so nobody needs to search a queue.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Pending = Callable[[int], bool]
@@ -21,6 +22,7 @@ class Waiting:
     def __init__(self, *, same: SameGroup) -> None:
         self._same = same
         self._queues: dict[str, deque[int]] = {}
+        self._ahead: Counter[str] = Counter()
         self._shares: deque[deque[int]] = deque()
         self.kept_until = 0.0
 
@@ -29,6 +31,7 @@ class Waiting:
     ) -> None:
         """Give each actor its share; the others are `kept` for newcomers, until `until`."""
         self._queues = {name: deque(share) for name, share in seated.items()}
+        self._ahead.clear()
         self._shares = deque(deque(share) for share in kept if share)
         self.kept_until = until
 
@@ -49,18 +52,26 @@ class Waiting:
 
     def leave(self, name: str) -> list[int]:
         """The actor takes nothing any more; returns what waited for it."""
+        self._ahead.pop(name, None)
         return list(self._queues.pop(name, ()))
 
     def put_back(self, samples: Sequence[int], names: Sequence[str]) -> None:
-        """Spread samples that lost their actor over `names`, before what waits there."""
+        """Spread samples over `names`, over the first if they are few, before what was dealt."""
         if not samples:
             return
         if not names:
             self._shares.append(deque(samples))
             return
-        cuts = [len(samples) * i // len(names) for i in range(len(names) + 1)]
+        cuts = [-(-len(samples) * i // len(names)) for i in range(len(names) + 1)]
         for name, start, end in zip(names, cuts[:-1], cuts[1:], strict=True):
-            self._queues.setdefault(name, deque()).extendleft(reversed(samples[start:end]))
+            self._insert(name, samples[start:end])
+
+    def _insert(self, name: str, samples: Sequence[int]) -> None:
+        queue = self._queues.setdefault(name, deque())
+        queue.rotate(-self._ahead[name])
+        queue.extendleft(reversed(samples))
+        queue.rotate(self._ahead[name])
+        self._ahead[name] += len(samples)
 
     def take(self, name: str, room: int, pending: Pending) -> list[int]:
         """Up to `room` samples of the actor's own."""
@@ -68,15 +79,20 @@ class Waiting:
         queue = self._queues.setdefault(name, deque())
         while queue and len(taken) < room:
             sample = queue.popleft()
-            if pending(sample):
+            self._ahead[name] -= self._ahead[name] > 0
+            if pending(sample) and sample not in taken:
                 taken.append(sample)
         return taken
 
     def drop(self, sample: int) -> None:
         """It is handed out past its queue."""
-        for queue in (*self._queues.values(), *self._shares):
+        for name, queue in self._queues.items():
             if sample in queue:
+                self._ahead[name] -= queue.index(sample) < self._ahead[name]
                 queue.remove(sample)
+        for share in self._shares:
+            if sample in share:
+                share.remove(sample)
         self._shares = deque(share for share in self._shares if share)
 
     def find_more(self, name: str, now: float, may_move: MayMove) -> bool:
@@ -92,6 +108,7 @@ class Waiting:
             return False
         for _ in moved:
             self._queues[victim].pop()
+        self._ahead[victim] = min(self._ahead[victim], len(self._queues[victim]))
         self._queues[name].extend(moved)
         return True
 

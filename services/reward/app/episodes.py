@@ -84,7 +84,7 @@ class Episodes:
         ids, most = self._words.ids(reply), self._spec.max_reply_tokens
         if len(ids) > most:
             return Invalid(f"environment: a reply of {len(ids)} tokens, maxReplyTokens is {most}")
-        given = given_ids(found.row.opens, ids, found.row.closes)
-        if not len(given):
+        if not ids:
             return Invalid("environment: an empty reply")
+        given = given_ids(found.rollout.tokens, found.row.opens, ids, found.row.closes)
         return replied(found.rollout, given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict
 from pathlib import Path
 
@@ -76,8 +77,7 @@ class Words:
 
     def __init__(self, *, tokenizer: Tokenizer, stop_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
-        self._plain = Tokenizer.from_str(tokenizer.to_str())
-        self._plain.encode_special_tokens = True
+        self._plain = _plain(tokenizer)
         self._stop_ids = stop_ids
 
     def turns(self, rollout: Rollout, row: PromptRow) -> list[tuple[bool, str]]:
@@ -101,6 +101,18 @@ class Words:
             ids.pop()
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+
+def _plain(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that encodes a text whole, and to which no token that was added means anything."""
+    whole = json.loads(tokenizer.to_str())
+    for token in whole["added_tokens"]:
+        token["special"] = True  # else it is found in the text, whatever `encode_special_tokens`
+    plain = Tokenizer.from_str(json.dumps(whole))
+    plain.encode_special_tokens = True
+    plain.no_truncation()
+    plain.no_padding()
+    return plain
 
 
 def words(model: ModelSpec) -> Words:

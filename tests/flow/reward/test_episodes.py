@@ -145,6 +145,15 @@ def test_an_environment_that_fails_gives_the_episode_its_score(
     run(scenario)
 
 
+def test_an_empty_reply_is_invalid_whatever_the_template_puts_around_it(run: Any) -> None:
+    async def scenario(stand: Any) -> None:
+        stand.environment = Environment("")
+        await asked(stand, a_turn(stand, "cd"), frame=(pack_ints([9]), pack_ints([10])))
+        assert [fact.score for fact in stand.facts] == [Invalid("environment: an empty reply")]
+
+    run(scenario)
+
+
 def test_infrastructure_that_fails_is_tried_again(run: Any) -> None:
     async def scenario(stand: Any) -> None:
         broken = Judged((Broken("Temporary", "away"),), (0.0,))

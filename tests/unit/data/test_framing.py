@@ -9,6 +9,8 @@ import pytest
 from ebbtide.data.framing import Framing
 from ebbtide.data.rendering import Fields, Rendered, Renderer
 from ebbtide.errors import Refused
+from ebbtide.turns import given_ids
+from ebbtide.wire import pack_ints
 
 CHAT = (
     "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<eos>; {% endfor %}"
@@ -34,26 +36,29 @@ def render(tokenizer: Any, make_row: Any) -> Any:
     return render
 
 
+@pytest.mark.parametrize(
+    ("drawn", "text"), [("so<eos>", "so<eos>"), ("so</answer>", "so</answer><eos>")]
+)
 def test_what_was_sampled_and_the_frame_are_the_templates_own_tokens(
-    render: Any, tokenizer: Any
+    render: Any, tokenizer: Any, drawn: str, text: str
 ) -> None:
-    found = render(prompt=USER)
-    sampled = tokenizer("so<eos>", add_special_tokens=False)["input_ids"]
-    reply = tokenizer("cd", add_special_tokens=False)["input_ids"]
-    whole = "u:ab<eos>; a:so<eos>; u:cd<eos>; a:"
-    assert [*found.prompt, *sampled, *found.frame.opens, *reply, *found.frame.closes] == tokenizer(
-        whole, add_special_tokens=False
-    )["input_ids"]
+    def encode(text: str) -> list[int]:
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    found, sampled = render(prompt=USER), encode(drawn)
+    opens, closes = pack_ints(found.frame.opens), pack_ints(found.frame.closes)
+    given = given_ids(pack_ints(sampled), opens, encode("cd"), closes)
+    assert [*found.prompt, *sampled, *given] == encode(f"u:ab<eos>; a:{text}; u:cd<eos>; a:")
 
 
-def test_the_stop_token_that_the_policy_drew_is_not_given_again(
+def test_a_frame_begins_with_the_end_of_the_turn_whichever_token_ended_it(
     render: Any, tokenizer: Any
 ) -> None:
-    assert tokenizer.decode(render(prompt=USER).frame.opens) == "; u:"
+    assert tokenizer.decode(render(prompt=USER).frame.opens) == "<eos>; u:"
 
 
 def test_a_reply_is_shown_in_the_role_that_the_job_names(render: Any, tokenizer: Any) -> None:
-    assert tokenizer.decode(render(role="tool", prompt=USER).frame.opens) == "; t:"
+    assert tokenizer.decode(render(role="tool", prompt=USER).frame.opens) == "<eos>; t:"
 
 
 def test_settings_of_the_row_shape_its_frame(render: Any, tokenizer: Any) -> None:

@@ -219,7 +219,7 @@ async def test_rows_of_a_job_with_an_environment_have_the_frame_of_its_replies(
     spec = plain.model_copy(update={"environment": EnvironmentSpec(name="calculator")})
     index = await index_of(await prepared(spec, blobs), blobs)
     [found] = await rows_of(index, blobs)
-    assert tokenizers.load(spec.model).decode(unpack_ints(found.opens).tolist()) == "user;"
+    assert tokenizers.load(spec.model).decode(unpack_ints(found.opens).tolist()) == "<eos>user;"
     assert tokenizers.load(spec.model).decode(unpack_ints(found.closes).tolist()) == "<eos>a:"
     other = await index_of(await prepared(plain, blobs), blobs)
     assert other.digest != index.digest

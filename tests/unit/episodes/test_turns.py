@@ -24,11 +24,13 @@ from ebbtide.wire import (
 POLICY = PolicyRef(0, 1, "policy-0")
 OPENS, CLOSES = pack_ints([90, 91]), pack_ints([92])
 words = st.lists(st.integers(0, 80), min_size=1, max_size=5)
+turns = st.builds(lambda ids, stop: [*ids, *stop], words, st.sampled_from([[], [90]]))
+"""Of which some end at the token with which OPENS begins."""
 
 
 def go_on(rollout: Rollout, reply: list[int], turn: list[int]) -> Rollout:
     """What an actor makes of the reply and of a further turn."""
-    text = replied(rollout, given_ids(OPENS, reply, CLOSES))
+    text = replied(rollout, given_ids(rollout.tokens, OPENS, reply, CLOSES))
     begun = journals.length(text)
     spans = (*text.spans, Span(begun, begun + len(turn), POLICY))
     n = begun + len(turn)
@@ -57,7 +59,7 @@ def test_a_response_is_cut_where_turns_change() -> None:
 
 
 def test_given_tokens_have_no_log_probability() -> None:
-    text = replied(a_rollout([1, 2]), given_ids(OPENS, [5], CLOSES))
+    text = replied(a_rollout([1, 2]), given_ids(pack_ints([1, 2]), OPENS, [5], CLOSES))
     assert unpack_ints(text.tokens).tolist() == [1, 2, 90, 91, 5, 92]
     assert np.isnan(unpack_floats(text.logprobs)).tolist() == [False] * 2 + [True] * 4
     assert text.spans == (Span(0, 2, POLICY),)
@@ -67,7 +69,13 @@ def test_an_episode_is_named_by_its_first_turn() -> None:
     assert stem(SampleKey("job", 1, 2, 3, 4)) == SampleKey("job", 1, 2, 3)
 
 
-@given(first=words, more=st.lists(st.tuples(words, words), max_size=3))
+def test_a_turns_end_is_given_unless_the_policy_drew_it() -> None:
+    assert given_ids(pack_ints([1, 2]), OPENS, [5], CLOSES).tolist() == [90, 91, 5, 92]
+    assert given_ids(pack_ints([1, 90]), OPENS, [5], CLOSES).tolist() == [91, 5, 92]
+    assert given_ids(pack_ints([1, 90]), b"", [5], b"").tolist() == [5]
+
+
+@given(first=turns, more=st.lists(st.tuples(words, turns), max_size=3))
 def test_who_said_what_is_found_again_in_the_tokens(
     first: list[int], more: list[tuple[list[int], list[int]]]
 ) -> None:

@@ -11,7 +11,17 @@ import pytest
 from ebbtide.estimate import Alike, estimate, shape_of
 from ebbtide.shapes import read_shape
 from ebbtide.spec import RLHFJobSpec
-from ebbtide.wire import Accepted, Continued, Dispatch, Dispatched, Part, Ref, SampleKey, Value
+from ebbtide.wire import (
+    Accepted,
+    Adopted,
+    Continued,
+    Dispatch,
+    Dispatched,
+    Part,
+    Ref,
+    SampleKey,
+    Value,
+)
 from services.gateway.core.history import StepView
 from tests.e2e.tiny import write_model
 from tests.unit.gateway.test_artifacts_api import HAND, POLICY, UID, accepted, plan, scored
@@ -58,6 +68,18 @@ def test_an_episode_is_shown_by_its_last_turn_alone() -> None:
     view = StepView(0, [plan(0, "train", "train"), first, reply, last])
     assert view.keys(None) == [turns[1]]
     assert view.present(turns[0]) == turns[1]
+
+
+def test_an_episode_that_a_new_attempt_adopts_is_shown_though_its_turn_had_been_replied_to() -> (
+    None
+):
+    key = SampleKey(UID, 0, 1, 0, 0)
+    first = Accepted(key, HAND, Ref("r", "d", 1), POLICY, 2, "stop")
+    reply = Continued(key, Ref("g", "d", 1), 3, "rules")
+    opened = plan(0, "train", "train")
+    view = StepView(0, [opened, first, reply, opened, Adopted(key, 1, first.ref)])
+    assert view.keys(None) == [view.present(key)] == [key]
+    assert view.ref(key) == first.ref
 
 
 def a_spec(**parts: Any) -> RLHFJobSpec:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ebbtide.wire import Dispatch, EngineStats, Heartbeat, pack_ints
 from services.planner.core.crew import UNANSWERED, Crew
 from services.planner.core.samples import code_of
@@ -83,3 +85,15 @@ def test_what_the_ledger_says_is_out_gets_a_full_lease() -> None:
     crew.expect("a", CODE, now=100.0)
     assert crew.lapsed(110.0) == []
     assert lost(crew, beat(1)) == [CODE]
+
+
+def test_what_comes_back_goes_to_its_own_actor_or_to_whoever_has_least() -> None:
+    crew = Crew(lease=10.0)
+    for name, out, state in (("a", 2, "serving"), ("b", 1, "serving"), ("c", 0, "draining")):
+        crew.hear(msgspec.structs.replace(beat(1), actor=name, state=state), now=0.0)
+        found = crew.get(name)
+        assert found
+        found.out.update(dict.fromkeys(range(out), UNANSWERED))
+    assert crew.heirs("a", lambda _: 0) == ["a"]
+    assert crew.heirs("c", lambda _: 0) == ["b", "a"]
+    assert crew.heirs("", lambda name: 9 * (name == "b")) == ["a", "b"]

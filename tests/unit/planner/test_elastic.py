@@ -16,6 +16,8 @@ from services.planner.core.effects import ScalePool
 from services.planner.core.steering import Steering, straight_profile
 from tests.checker.verdict import examine
 from tests.unit.planner.builders import NO_EVAL, a_config, some_data
+from tests.unit.planner.scorers import ModelScorer
+from tests.unit.planner.test_episodes import EPISODES
 from tests.unit.planner.test_no_sample_is_lost import FaultyWorld
 from tests.unit.planner.world import World
 
@@ -155,6 +157,22 @@ def test_a_planner_that_takes_over_follows_the_recorded_decision() -> None:
     assert step.decided == decided[-1]
     run(world)
     assert [r.step for r in decisions(world)].count(decided[-1].step) == 1
+
+
+class Silent(ModelScorer):
+    """Its environments think for ever."""
+
+    def work(self, count: int = 0) -> None:
+        super().work(0)
+
+
+def test_nobody_goes_while_an_environment_may_still_ask_for_a_turn() -> None:
+    world = World(a_config(steps=1, work=EPISODES, steering=elastic()), some_data(eval_rows=0))
+    world.scorer = Silent(world)
+    run(world, until=lambda: len(accepted_of(world, 0)) == 4)
+    for _ in range(10):
+        world.one_round()
+    assert (len(world.actors), set(wishes(world))) == (2, {2})
 
 
 @pytest.mark.parametrize("kill", [False, True])

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ebbtide.turns import mask_of, passages
+from ebbtide.turns import mask_of, passages, stem
 from ebbtide.wire import (
     Abandoned,
     Accepted,
     Continued,
     Dispatched,
+    Finished,
     Rollout,
     Scored,
     TurnReady,
@@ -72,6 +73,13 @@ def test_an_episode_that_its_environment_ends_has_fewer_turns() -> None:
     world.says = lambda key: int(key.index == 0 and key.turn == 0)
     assert is_sound(world)
     assert sorted(record.key.turn for record in records(world, Scored)) == [0, 0, 1, 1]
+
+
+def test_every_turn_of_an_episode_is_drawn_by_one_actor_while_that_works() -> None:
+    world = a_world()
+    assert is_sound(world)
+    drew = {(stem(record.key), record.actor) for record in records(world, Dispatched)}
+    assert sorted(actor for _, actor in drew) == ["actor-1", "actor-1", "actor-2", "actor-2"]
 
 
 def test_a_turn_without_room_for_a_reply_is_the_last() -> None:
@@ -187,6 +195,22 @@ def test_a_settle_that_was_lost_is_made_good_though_the_next_turn_runs() -> None
     assert is_sound(world)
     assert {line.verdict for line in actor.settled} == {"accepted"}
     assert world.reports[0].samples.void == 0
+
+
+def test_a_turn_that_was_drawn_twice_wastes_no_tokens_of_the_turns_before_it() -> None:
+    world = a_world()
+    until(world, Dispatched, count=5)
+    first = records(world, Dispatched)[-1]
+    assert first.key.turn == 1
+    world.kill_actor(first.actor)
+    world.tell_gone(first.actor)
+    while [record.key for record in records(world, Dispatched)].count(first.key) < 2:
+        world.one_round()
+    before, hand = the_step(world).wasted_tokens, first.dispatch
+    late = Finished(first.key, hand, first.actor, first.policy, a_ref("late"), 4, "stop", n_given=1)
+    world.publish(late, "late")
+    world.fetch()
+    assert the_step(world).wasted_tokens == before + 2
 
 
 def test_a_reply_beyond_the_limits_is_refused_by_giving_the_sample_up() -> None:

@@ -9,25 +9,28 @@ import pytest
 
 from ebbtide.errors import Refused
 from ebbtide.spec import RLHFJobSpec
-from ebbtide.wire import Dispatch, Dispatched
+from ebbtide.wire import Accepted, Dispatch, Dispatched
 from services.planner.app.profiles import find_profile
 from services.planner.core.curves import Curves
 from services.planner.core.lengths import Lengths, make_lengths
 from services.planner.core.outlook import Outlook
 from services.planner.core.samples import ACCEPTED, OpenStep
 from services.planner.core.steering import straight_profile
+from tests.unit.planner.builders import a_ref
 from tests.unit.planner.test_lengths import a_round, a_step, end
 from tests.worlds.gateway import a_job
 
 CURVE = straight_profile("model", first=0.1, more=0.0)
 
 
-def a_look() -> tuple[Outlook, Lengths, OpenStep]:
+def a_look(*, turns: int = 1) -> tuple[Outlook, Lengths, OpenStep]:
     """Six groups of two that were 100 tokens long; all samples run on one actor."""
     lengths = make_lengths("blend", limit=400)
     for _ in range(3):
         a_round(lengths, [100] * 6)
     step = a_step(1)
+    groups = tuple(msgspec.structs.replace(group, turns=turns) for group in step.plan.groups)
+    step.plan = msgspec.structs.replace(step.plan, groups=groups)
     lengths.opened(step.plan)
     for sample in range(step.size):
         hand = Dispatch(1, 1, sample)
@@ -63,6 +66,17 @@ def test_between_two_looks_the_last_answer_runs_down() -> None:
     before = left(outlook, step, 0.0)
     end(lengths, step, 0, 380)
     assert left(outlook, step, 0.5) == before - 0.5
+
+
+def test_an_episode_that_waits_for_its_environment_is_still_to_come() -> None:
+    for turns, awaited in ((1, 0), (2, 12)):
+        outlook, _, step = a_look(turns=turns)
+        for sample in range(step.size):
+            key, hand = step.key(sample), Dispatch(1, 1, sample)
+            accepted = Accepted(key, hand, a_ref("r"), step.plan.policy, 50, "stop")
+            step.accepted(sample, accepted)
+        assert step.awaited == awaited
+        assert (left(outlook, step, 0.0) > 0.0) == (turns > 1)
 
 
 def test_without_any_history_nothing_is_foretold() -> None:

@@ -71,12 +71,38 @@ def test_what_lost_its_actor_comes_before_what_waits() -> None:
     assert waiting.take("a", 3, everything) == [0, 1, 8]
 
 
+def test_what_is_put_back_later_comes_after_what_was_put_back_before() -> None:
+    waiting = by_fours()
+    waiting.deal({"a": [8, 9]}, [], until=0.0)
+    for sample in (0, 1, 2):
+        waiting.put_back([sample], ["a"])
+    waiting.drop(1)
+    assert waiting.take("a", 1, everything) == [0]
+    waiting.put_back([3], ["a"])
+    assert waiting.take("a", 9, everything) == [2, 3, 8, 9]
+
+
+def test_the_first_named_gets_a_single_sample_and_nobody_much_more_than_others() -> None:
+    waiting = by_fours()
+    waiting.put_back([0], ["a", "b", "c"])
+    assert waiting.take("a", 9, everything) == [0]
+    waiting.put_back(range(5), ["a", "b", "c"])
+    assert [len(waiting.take(name, 9, everything)) for name in "abc"] == [2, 2, 1]
+
+
 def test_what_lost_the_last_actor_waits_for_the_next_one() -> None:
     waiting = by_fours()
     waiting.deal({"a": [0]}, [], until=0.0)
     waiting.put_back(waiting.leave("a"), [])
     waiting.join("b")
     assert waiting.take("b", 1, everything) == [0]
+
+
+def test_an_old_entry_of_a_sample_that_waits_again_does_not_give_it_twice() -> None:
+    waiting = by_fours()
+    waiting.deal({"a": [0, 1]}, [], until=0.0)
+    waiting.put_back([1], ["a"])  # a next turn, while the entry of the first one is still there
+    assert waiting.take("a", 4, everything) == [1, 0]
 
 
 @given(st.lists(st.sampled_from("abcdx"), max_size=40), st.integers(1, 4), st.integers(1, 5))

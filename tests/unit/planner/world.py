@@ -323,7 +323,7 @@ class World:
             return None
         if key.turn + 1 >= work.turns or rollout.n_tokens + says >= work.max_new_tokens:
             return None
-        return replied(rollout, given_ids(b"", [7] * says, b""))
+        return replied(rollout, given_ids(rollout.tokens, b"", [7] * says, b""))
 
     def beat(self, message: Beat) -> None:
         for seat in self.seats():

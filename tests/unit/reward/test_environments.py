@@ -68,6 +68,7 @@ def test_a_users_environment_sees_the_whole_episode_and_the_row() -> None:
         ("raises", Unusable("ZeroDivisionError: division by zero")),
         ("outage", Broken("Temporary", "ebbtide.errors.Temporary: away")),
         ("number", Unusable("ebbtide.testing.environments:number returned int, neither text nor None")),
+        ("half", Unusable("the reply is not valid text")),
         ("flood", Unusable(f"a reply of {LARGEST_REPLY + 1} characters, more than {LARGEST_REPLY}")),
     ],
 )  # fmt: skip
