@@ -67,14 +67,13 @@ class Controller:
         log: Log,
         limits: Limits = NO_LIMITS,
         spans: Spans = NO_SPANS,
-        counts_seconds: float = COUNTS_SECONDS,
     ) -> None:
         self._metrics, self._starts = metrics, Starts(spans, since=clock.wall())
         self._looked: dict[JobKey, float] = {}
         self._refused: dict[JobKey, str] = {}
         self._cluster, self._blobs, self._clock = cluster, blobs, clock
         self._lease, self._site, self._log = lease, site, log
-        self._queue, self._pace = JobQueue(now=clock.now), Pace(seconds=counts_seconds)
+        self._queue, self._pace = JobQueue(now=clock.now), Pace(seconds=COUNTS_SECONDS)
         self.cache = Cache(
             cluster=cluster,
             namespace=namespace,
