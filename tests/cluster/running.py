@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from ebbtide import labels
 from ebbtide.api import Job
 from ebbtide.client import Client, Unreachable
 from tests.checker.reader import read
 from tests.checker.verdict import Verdict, examine
 from tests.e2e.jobs import training
 from tests.worlds.chart import JOBS
-from tests.worlds.cluster import Cluster, Document, ready
+from tests.worlds.cluster import Cluster, Document, documents
 
 Spec = dict[str, Any]
 LOOK_SECONDS = 1.0
@@ -47,42 +49,55 @@ def document(name: str, spec: Spec) -> Document:
     return {**kind, "metadata": {"name": name}, "spec": spec}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Course:
-    """What was seen of a job while it ran. `actors`: ready ones at each look, `wanted`: the pool's size then."""
+    """A job that was submitted."""
 
     name: str
     uid: str
-    submitted: float
-    first_pod: float | None = None
-    roles: set[str] = field(default_factory=set)
-    actors: list[int] = field(default_factory=list)
-    wanted: list[int] = field(default_factory=list)
-    ranks: int = 0
-    tokens: list[str] = field(default_factory=list)
-    """Pods that hold a token of the API server."""
 
-    def look(self, pods: list[Document], pool: Document | None) -> None:
-        """Take note of the job's pods, and of how many actors the planner wants."""
-        if pool is not None:
-            self.wanted.append(pool["spec"]["replicas"])
-        if pods and self.first_pod is None:
-            self.first_pod = time.monotonic()
-        served = [pod for pod in pods if ready(pod)]
-        by_role = [pod["metadata"]["labels"]["rlhf.ebbtide.dev/role"] for pod in served]
-        self.roles |= set(by_role)
-        self.actors.append(by_role.count("decode"))
-        self.ranks = max(self.ranks, by_role.count("learner"))
-        for pod in pods:
-            name = pod["metadata"]["name"]
-            if pod["spec"].get("automountServiceAccountToken") and name not in self.tokens:
-                self.tokens.append(name)
+
+@dataclass(frozen=True)
+class Witnessed:
+    """Every state of a job's pods and of its pool, in order: a look now and then misses short ones."""
+
+    pods: list[Document]
+    pools: list[Document]
+
+    def names(self, role: str) -> set[str]:
+        """Pods of a role whose program was started."""
+        return {
+            pod["metadata"]["name"]
+            for pod in self.pods
+            if pod["metadata"]["labels"][labels.ROLE] == role
+            and pod["status"].get("phase") == "Running"
+        }
+
+    @property
+    def with_token(self) -> set[str]:
+        """Pods that hold a token of the API server."""
+        held = [pod for pod in self.pods if pod["spec"].get("automountServiceAccountToken")]
+        return {pod["metadata"]["name"] for pod in held}
+
+    @property
+    def wanted(self) -> list[int]:
+        """Sizes of the pool."""
+        return [pool["spec"]["replicas"] for pool in self.pools]
+
+
+@contextmanager
+def witness(cluster: Cluster, name: str) -> Iterator[Witnessed]:
+    """Note what becomes of a job's pods and pool; filled when the block ends."""
+    noted = Witnessed([], [])
+    chosen = f"{labels.JOB}={name}"
+    with cluster.watch("pods", chosen) as pods, cluster.watch("dpool", chosen) as pools:
+        yield noted
+    noted.pods.extend(documents(pods.read_text()))
+    noted.pools.extend(documents(pools.read_text()))
 
 
 def submit(client: Client, name: str, spec: Spec) -> Course:
-    started = time.monotonic()
-    job = client.submit(document(name, spec))
-    return Course(name, job.metadata.uid, started)
+    return Course(name, client.submit(document(name, spec)).metadata.uid)
 
 
 def seen(client: Client, name: str) -> Job | None:
@@ -94,18 +109,16 @@ def seen(client: Client, name: str) -> Job | None:
 
 
 def follow(
-    cluster: Cluster,
     client: Client,
     course: Course,
     *,
     seconds: float,
     until: Callable[[Job], bool] = lambda job: job.terminal,
 ) -> Job:
-    """Look at a job's pods until it is as wished; raises AssertionError with how it stands."""
+    """Ask for a job until it is as wished; raises AssertionError with how it stands."""
     deadline = time.monotonic() + seconds
     job = None
     while time.monotonic() < deadline:
-        course.look(cluster.pods(course.name), cluster.get("dpool", course.name))
         job = seen(client, course.name) or job
         if job is not None and until(job):
             return job

@@ -48,11 +48,10 @@ def replaced(cluster: Cluster, component: str) -> None:
     )
 
 
-def further(cluster: Cluster, client: Client, course: Course) -> None:
+def further(client: Client, course: Course) -> None:
     """Wait for one more committed step."""
     now = client.get(course.name).status.get("progress", {}).get("step", 0)
     follow(
-        cluster,
         client,
         course,
         seconds=300,
@@ -66,18 +65,18 @@ def test_a_job_outlives_whatever_is_taken_from_it(installed: Cluster, client: Cl
     calm = {"scaling": "static", "migration": "none"}
     spec = tiny(training=sizes, decode=actors, planner=calm, prefill={"mode": "colocated"})
     course = submit(client, "disturbed", spec)
-    further(installed, client, course)
+    further(client, course)
     delete_pod(installed, one(installed, "decode"))
-    further(installed, client, course)
+    further(client, course)
     evict(installed, one(installed, "decode")["metadata"]["name"])
-    further(installed, client, course)
+    further(client, course)
     delete_pod(installed, one(installed, "planner"), grace=0)
-    further(installed, client, course)
+    further(client, course)
     replaced(installed, "operator")
     replaced(installed, "gateway")
-    further(installed, client, course)
+    further(client, course)
     replaced(installed, "nats")
-    ended = follow(installed, client, course, seconds=600)
+    ended = follow(client, course, seconds=600)
     assert ended.state == "Complete", ended.message
     verdict = judged(installed, course)
     assert verdict.faults() == {}

@@ -11,12 +11,13 @@ from benchmarks.progress import step_reports
 from ebbtide import paths
 from ebbtide.api import Job
 from ebbtide.client import Client
-from tests.cluster.running import Course, follow, judged, submit, tiny
+from tests.cluster.running import Course, Witnessed, follow, judged, submit, tiny, witness
 from tests.e2e.jobs import training
 from tests.worlds.chart import CHART, SYSTEM
 from tests.worlds.cluster import RELEASE, Cluster, earlier_chart, install, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+ROLES = ("planner", "learner", "prefill", "decode", "reward")
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,15 @@ class Ended:
 
     course: Course
     job: Job
+    seen: Witnessed
 
 
 @pytest.fixture(scope="module")
 def ended(installed: Cluster, client: Client) -> Ended:
-    course = submit(client, "main", tiny())
-    return Ended(course, follow(installed, client, course, seconds=600))
+    with witness(installed, "main") as seen:
+        course = submit(client, "main", tiny())
+        job = follow(client, course, seconds=600)
+    return Ended(course, job, seen)
 
 
 def test_everything_of_the_installation_is_ready(installed: Cluster) -> None:
@@ -50,15 +54,23 @@ def test_the_job_is_complete_with_its_cost(ended: Ended) -> None:
 
 
 def test_every_role_was_at_work_in_a_pod_of_its_own(ended: Ended) -> None:
-    assert ended.course.roles == {"planner", "learner", "prefill", "decode", "reward"}
-    assert ended.course.ranks == 2
+    pods = {role: len(ended.seen.names(role)) for role in ROLES}
+    assert all(pods.values()), pods
+    assert pods["learner"] == 2
 
 
 def test_actors_came_from_none_and_went_to_none(installed: Cluster, ended: Ended) -> None:
-    wanted = ended.course.wanted
+    wanted = ended.seen.wanted
     assert (wanted[0], wanted[-1]) == (0, 0)
-    assert max(wanted) == max(ended.course.actors) >= 1
+    assert max(wanted) >= 1
     until(lambda: not installed.pods("main", "decode"), seconds=60, what="no actors")
+
+
+def test_samples_came_from_actors_in_pods(installed: Cluster, ended: Ended) -> None:
+    reports = step_reports(installed.store, ended.course.uid)
+    at_work = {actor.name for report in reports for actor in report.actors if actor.samples}
+    assert at_work
+    assert at_work <= ended.seen.names("decode")
 
 
 def test_no_sample_was_lost_or_doubled(installed: Cluster, ended: Ended) -> None:
@@ -74,7 +86,7 @@ def test_samples_move_between_pods(installed: Cluster, client: Client) -> None:
     alone = {"ranks": 1, "device": "cpu"}
     spec = tiny(training=sizes, decode=actors, planner=rule, learner=alone, prefill=colocated())
     course = submit(client, "moved", spec)
-    assert follow(installed, client, course, seconds=600).state == "Complete"
+    assert follow(client, course, seconds=600).state == "Complete"
     reports = step_reports(installed.store, course.uid)
     assert sum(r.migration.recomputed + r.migration.with_kv for r in reports if r.migration) > 0
     assert judged(installed, course).faults() == {}
@@ -91,7 +103,7 @@ def test_checkpoints_lie_on_the_volume(installed: Cluster, ended: Ended) -> None
 
 
 def test_only_the_planner_has_a_token(ended: Ended) -> None:
-    assert {name.rpartition("-planner-")[0] for name in ended.course.tokens} == {"main"}
+    assert {name.rpartition("-planner-")[0] for name in ended.seen.with_token} == {"main"}
 
 
 @pytest.mark.long
@@ -99,12 +111,12 @@ def test_a_suspended_job_holds_no_pod_and_a_resumed_one_ends(
     installed: Cluster, client: Client
 ) -> None:
     course = submit(client, "rested", tiny(decode=two_actors()))
-    follow(installed, client, course, seconds=300, until=lambda job: bool(job.status.get("policy")))
+    follow(client, course, seconds=300, until=lambda job: bool(job.status.get("policy")))
     client.suspend("rested")
-    follow(installed, client, course, seconds=180, until=lambda job: job.state == "Suspended")
+    follow(client, course, seconds=180, until=lambda job: job.state == "Suspended")
     assert installed.pods("rested") == []
     client.resume("rested")
-    assert follow(installed, client, course, seconds=400).state == "Complete"
+    assert follow(client, course, seconds=400).state == "Complete"
     assert judged(installed, course).faults() == {}
 
 
@@ -119,10 +131,10 @@ def test_an_upgrade_from_the_chart_before_keeps_a_running_job(
     install(installed, earlier_chart(tmp_path))
     long = training(totalSteps=30, promptsPerStep=6, maxResponseTokens=160)
     course = submit(client, "kept", tiny(training=long, decode=two_actors()))
-    follow(installed, client, course, seconds=300, until=lambda job: job.state == "Running")
+    follow(client, course, seconds=300, until=lambda job: job.state == "Running")
     before = {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")}
     install(installed, CHART, "--set", "operator.logLevel=debug,gateway.logLevel=debug")
     assert {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")} == before
-    assert follow(installed, client, course, seconds=400).state == "Complete"
+    assert follow(client, course, seconds=400).state == "Complete"
     assert judged(installed, course).faults() == {}
     assert installed.pods("kept") == []

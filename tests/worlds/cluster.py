@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -92,10 +93,35 @@ class Cluster:
         found = self.objects("pods", selector=selector)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
+    @contextmanager
+    def watch(self, kind: str, selector: str) -> Iterator[Path]:
+        """A file that gets every state of the chosen objects, one after the other (`documents`)."""
+        words = ["get", kind, "-n", JOBS, "-l", selector, "--watch", "-o", "json"]
+        command = [str(tools() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *words]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "states"
+            with path.open("wb") as states, subprocess.Popen(command, stdout=states) as process:
+                yield path
+                assert process.poll() is None, f"{' '.join(words)} ended before it was told to"
+                process.terminate()
+
     @property
     def store(self) -> Path:
         """The folder that all pods have at /data."""
         return self.folder / "volumes/store"
+
+
+def documents(text: str) -> Iterator[Document]:
+    """JSON objects written one after the other; one that is cut off at the end is left out."""
+    decoder = json.JSONDecoder()
+    rest = text.lstrip()
+    while rest:
+        try:
+            found, end = decoder.raw_decode(rest)
+        except json.JSONDecodeError:
+            return
+        yield found
+        rest = rest[end:].lstrip()
 
 
 def ready(pod: Document) -> bool:
