@@ -149,9 +149,12 @@ class StoreBlobs:
     async def _read(self, ref: Ref) -> bytes:
         """The object, or of an object with parts the one that is named."""
         path, start = place(ref.path)
-        if start is None or self._root is not None or not ref.size:
+        if start is None or not ref.size:
             return of(await self.get(path), ref)
+        _check_plain(path)
         with _translated(path):
+            if self._root is not None:
+                return await _read_part(self._root / path, start, ref.size)
             try:
                 part = await obstore.get_range_async(
                     self._store, path, start=start, length=ref.size
@@ -336,6 +339,16 @@ async def _read_file(path: Path) -> bytes:
     if path.stat().st_size <= _CHUNK:  # noqa: ASYNC240
         return path.read_bytes()  # noqa: ASYNC240
     return await asyncio.to_thread(path.read_bytes)
+
+
+async def _read_part(path: Path, start: int, size: int) -> bytes:
+    """Less than `size` bytes where the file ends before."""
+
+    def read() -> bytes:
+        with path.open("rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, start)
+
+    return read() if size <= _CHUNK else await asyncio.to_thread(read)
 
 
 async def _digest(data: bytes) -> str:

@@ -14,6 +14,8 @@ class DecodeSettings(RoleSettings):
     """File to which each settled fact is appended and synced; empty: none."""
     beat_seconds: float = Field(default=1.0, gt=0)
     """Time between heartbeats; a change of state is told at once."""
+    gather_seconds: float = Field(default=0.02, ge=0)
+    """Answers that end within so long are stored as one object, while others are being drawn."""
     orphan_seconds: float = Field(default=600.0, gt=0)
     """Without a sign of a planner for so long the actor ends."""
     probe_tolerance: float = Field(default=0.01, gt=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +32,10 @@ _AT_ONCE = 1024
 
 
 class Desk:
-    """`post` takes the answers to the actor's machine."""
+    """`post` takes the answers to the actor's machine.
+
+    While it is still `drawing`, answers that end within `gather` seconds are stored as one object.
+    """
 
     def __init__(
         self,
@@ -43,12 +47,15 @@ class Desk:
         log: Log,
         audit: Path | None,
         post: Callable[[Event], None],
+        drawing: Callable[[], bool],
+        gather: float,
         pod: str = "",
         spans: Spans = NO_SPANS,
     ) -> None:
         self._pod, self._spans = pod, spans
         self._blobs, self._bus, self._hot = blobs, bus, hot
         self._clock, self._log, self._audit, self._post = clock, log, audit, post
+        self._drawing, self._gather = drawing, gather
         self.chunks: asyncio.Queue[tuple[JournalRef, Journal]] = asyncio.Queue()
         self.rollouts: asyncio.Queue[Rollout] = asyncio.Queue()
         self.settled: asyncio.Queue[Settled] = asyncio.Queue()
@@ -87,8 +94,17 @@ class Desk:
 
     async def _store(self) -> None:
         while True:
-            batch = await _all_of(self.rollouts)
+            batch = await self._ended()
             await self._insist("rollouts", partial(self._put, batch))
+
+    async def _ended(self) -> list[Rollout]:
+        """What ends within a short time of the first; the last answers are kept waiting by none."""
+        batch = await _all_of(self.rollouts)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._gather):
+                while self._drawing() and len(batch) < _AT_ONCE:
+                    batch.append(await self.rollouts.get())
+        return batch
 
     async def _put(self, batch: Sequence[Rollout]) -> None:
         """As one object, though more may have ended meanwhile: they are the next."""
@@ -96,8 +112,8 @@ class Desk:
         refs = await self._blobs.put_all(path, [encode(rollout) for rollout in batch])
         for span in decoded(batch, self._pod, self._clock.wall()) if self._spans.on else ():
             self._spans.add(span)
-        for rollout, ref in zip(batch, refs, strict=True):
-            self._post(Stored(rollout.dispatch, ref))
+        dispatches = [rollout.dispatch for rollout in batch]
+        self._post(Stored(tuple(zip(dispatches, refs, strict=True))))
 
     async def _publish(self) -> None:
         while True:

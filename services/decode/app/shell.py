@@ -94,6 +94,8 @@ class Shell:
             log=process.log,
             audit=Path(settings.audit_path) if settings.audit_path else None,
             post=self.post,
+            drawing=lambda: self._actor.drawing,
+            gather=settings.gather_seconds,
             pod=settings.pod,
             spans=process.spans,
         )

@@ -130,6 +130,11 @@ class Actor:
         return bool(self._held)
 
     @property
+    def drawing(self) -> bool:
+        """Whether it has a sample whose answer is not whole."""
+        return any(held.rollout is None for held in self._held.values())
+
+    @property
     def unjournalled(self) -> int:
         """Tokens drawn of which the hot store has not said that it holds them."""
         return sum(max(0, held.written - held.journalled) for held in self._held.values())
@@ -312,10 +317,10 @@ class Actor:
                 self._end(held, held.failed(self._name, code, detail))
 
     def _stored(self, event: Stored) -> None:
-        held = self._held.get(event.dispatch)
-        if held is None or held.rollout is None:
-            return
-        self._end(held, held.finished(held.rollout, event.ref))
+        for dispatch, ref in event.rollouts:
+            held = self._held.get(dispatch)
+            if held is not None and held.rollout is not None:
+                self._end(held, held.finished(held.rollout, ref))
 
     def _exported(self, event: Exported) -> None:
         held = self._held.get(event.dispatch)

@@ -62,10 +62,9 @@ class Journalled(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The rollout's blob is written."""
+    """These rollouts' blobs are written."""
 
-    dispatch: Dispatch
-    ref: Ref
+    rollouts: tuple[tuple[Dispatch, Ref], ...]
 
 
 class Exported(msgspec.Struct, frozen=True):

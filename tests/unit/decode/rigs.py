@@ -225,5 +225,5 @@ class Rig:
         self.happen(has_finished(dispatch, n))
         [store] = self.of(Store)
         ref = blob(store.rollout)
-        self.tell(Stored(dispatch, ref))
+        self.tell(Stored(((dispatch, ref),)))
         return ref

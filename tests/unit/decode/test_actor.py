@@ -165,7 +165,7 @@ def test_the_fact_follows_the_stored_rollout() -> None:
     rig.happen(has_finished(dispatch, 5))
     assert (rig.facts, rig.running()) == ([], {0: 0})
     ref = INDEX
-    rig.tell(Stored(dispatch, ref))
+    rig.tell(Stored(((dispatch, ref),)))
     assert rig.facts == [Finished(key(dispatch), dispatch, "a", POLICY, ref, 5, "stop")]
     assert (rig.running(), rig.beat().outbox) == ({}, (dispatch,))
 
@@ -174,7 +174,7 @@ def test_the_fact_names_the_policy_that_the_engine_stamped() -> None:
     rig = Rig()
     dispatch = rig.run()
     rig.happen(has_finished(dispatch, 5, policy=OTHER))
-    rig.tell(Stored(dispatch, INDEX))
+    rig.tell(Stored(((dispatch, INDEX),)))
     [fact] = rig.facts
     assert isinstance(fact, Finished)
     assert fact.policy == OTHER
@@ -190,7 +190,7 @@ def test_a_failure_of_the_engine_is_told() -> None:
 def test_events_of_strangers_change_nothing() -> None:
     rig = Rig()
     rig.happen(tokens(hand(9), 0, 3), was_cut(hand(9), 3), has_finished(hand(9), 3))
-    rig.tell(Stored(hand(9), INDEX))
+    rig.tell(Stored(((hand(9), INDEX),)))
     rig.journalled(hand(9), 3)
     assert (rig.did, rig.running()) == ([], {})
 

@@ -167,7 +167,7 @@ class World:
     def store(self) -> None:
         rollout = self.stores.pop(0).rollout
         self.stored.add(rollout.dispatch)
-        self.tell(Stored(rollout.dispatch, blob(rollout)))
+        self.tell(Stored(((rollout.dispatch, blob(rollout)),)))
 
     def loaded(self, *, well: bool) -> None:
         policy = self.loads.pop(0).policy
