@@ -45,7 +45,7 @@ class Lives:
         if (role, pid) in self.starts:
             return
         try:
-            self.starts[role, pid] = psutil.Process(pid).create_time()
+            self.starts[role, pid] = _started(psutil.Process(pid))
         except psutil.NoSuchProcess:
             self.missed += 1  # it is over before anybody looked: its end is not known
 
@@ -62,6 +62,12 @@ class Lives:
             lived = self.ends.get((role, pid), math.nan) - start
             found[role] = found.get(role, 0.0) + lived
         return found
+
+
+def _started(process: psutil.Process) -> float:
+    """Unix seconds. The system knows it since the boot, whose own time psutil has in whole seconds."""
+    since_boot = process.create_time() - psutil.boot_time()
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot
 
 
 def _lives(pid: int) -> bool:

@@ -54,6 +54,8 @@ from services.decode.settings import DecodeSettings
 
 TICK_SECONDS = 0.25
 ENGINE_SECONDS = 0.5
+_SOON = 4
+"""A change of state is followed by a beat after so small a part of the usual time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,14 +223,22 @@ class Shell:
                     self._process.log.warning("no planner's beat", why=str(error))
 
     async def _beat(self) -> None:
+        """At once when the state changes, soon after it, and then regularly.
+
+        The second one is what the planner learns an actor's pace from where a step is shorter
+        than the time between two beats.
+        """
+        usual = self._world.settings.beat_seconds
+        pause = usual
         while True:
             self._changed.clear()
             await self._say()
             try:
-                async with asyncio.timeout(self._world.settings.beat_seconds):
+                async with asyncio.timeout(pause):
                     await self._changed.wait()
+                pause = usual / _SOON
             except TimeoutError:
-                continue
+                pause = min(2 * pause, usual)
 
     async def _say(self) -> None:
         settings = self._world.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -59,5 +60,21 @@ def test_a_new_planner_hears_what_the_last_one_acknowledged_and_did_not_answer_f
             await stand.bus.beat(streams.planner(job.uid), encode(PlannerBeat(Fence(1, 2))))
             async with asyncio.timeout(5.0):
                 assert await job.fact() == fact
+
+    run(scenario)
+
+
+def test_a_change_is_followed_by_beats_that_grow_rare(run: Any) -> None:
+    async def scenario(stand: Any) -> None:
+        job = stand.job
+        async with stand.actor():
+            policy = await job.load("a0")
+            await job.submit("a0", await job.assign(0, policy, n=40))
+            times = [stand.clock.now()]
+            for _ in range(3):
+                await job.beat("a0", lambda beat: bool(running(beat)))
+                times.append(stand.clock.now())
+            pauses = [round(b - a, 2) for a, b in pairwise(times)]
+            assert pauses == [0.25, 0.5, 1.0]
 
     run(scenario)
