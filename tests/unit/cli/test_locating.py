@@ -10,7 +10,12 @@ from ebbtide.addresses import fault
 from ebbtide.errors import Refused
 from ebbtide.locating import locate
 
-FINE = ["http://here", "https://gate_way.example:8470/path", "http://[::1]:8470", "http://bücher.de"]
+FINE = [
+    "http://here",
+    "https://gate_way.example:8470/path",
+    "http://[::1]:8470",
+    "http://bücher.de",
+]
 WRONG = {
     "localhost:8470": "begins with http:// or https://",
     "http://": "begins with http:// or https://",
