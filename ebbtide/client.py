@@ -307,7 +307,7 @@ class Client:
             return self._retrying(self._send_once, method, path, **more)
         except _TryAgain as error:
             raise _api_error(error.response) from None
-        except httpx.TransportError as error:
+        except (httpx.TransportError, UnicodeError) as error:  # of a host that is no name
             raise _unreachable(self.url, error) from None
 
     def _send_once(self, method: str, path: str, **more: Any) -> httpx.Response:

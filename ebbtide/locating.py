@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from ebbtide.addresses import fault
 from ebbtide.endpoint import Saved, client_file, read_up, state_dir
 from ebbtide.errors import Refused
 
@@ -24,6 +25,7 @@ def locate(environ: Mapping[str, str], home: Path) -> Address:
     Raises Refused, which says how to start or name one.
     """
     if url := environ.get("EBBTIDE_URL"):
+        _check(url, "EBBTIDE_URL")
         return Address(url, environ.get("EBBTIDE_TOKEN", "") or _token_beside(environ, home, url))
     up = read_up(state_dir(environ, home))
     if up is not None:
@@ -31,8 +33,14 @@ def locate(environ: Mapping[str, str], home: Path) -> Address:
     own = client_file(environ, home)
     if own.is_file():
         saved = _saved(own)
+        _check(saved.url, f"{own}: url")
         return Address(saved.url, environ.get("EBBTIDE_TOKEN") or saved.token)
     raise Refused("no gateway is known: start one with `ebbtide up`, or set EBBTIDE_URL")
+
+
+def _check(url: str, place: str) -> None:
+    if why := fault(url):
+        raise Refused(f"{place}: {url}: {why}", field=place)
 
 
 def _saved(own: Path) -> Saved:

@@ -180,9 +180,11 @@ class Daemon:
 
     def _runs(self, state: _State) -> bool:
         """Whether the process of an earlier run lives and is ours: it names our folder."""
-        command = ["ps", "-ww", "-o", "command=", "-p", str(state.pid)]
-        shown = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        return self._name in shown.stdout and str(self._folder) in shown.stdout
+        try:
+            shown = Path(f"/proc/{state.pid}/cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            return False
+        return self._name in shown and str(self._folder) in shown
 
     @property
     def _file(self) -> Path:

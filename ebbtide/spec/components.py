@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from ebbtide.addresses import fault
 from ebbtide.models import Model
 from ebbtide.spec.base import ENTRY_POINT_PATTERN, Name, Uri
 
@@ -113,10 +114,9 @@ class RemoteReward(Model):
     @field_validator("uri")
     @classmethod
     def _web(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("uri must be an address that begins with http:// or https://")
-        if "@" in parts.netloc:
+        if why := fault(value):
+            raise ValueError(f"uri cannot be called: {why}")
+        if "@" in urlsplit(value).netloc:
             raise ValueError("uri must hold no credentials: name a key of the administrator")
         return value
 

@@ -339,7 +339,11 @@ class DeadlineSpec(Model):
     step_seconds: Seconds = Field(
         1800.0, description="Per step; samples missing then are abandoned and counted."
     )
-    score_seconds: Seconds = Field(120.0, description="From acceptance to a score.")
+    score_seconds: Seconds = Field(
+        120.0,
+        description="From acceptance to a score; where reward.retries is not 0 it is then asked for"
+        " once more, with as much time.",
+    )
     learn_seconds: Seconds = Field(3600.0, description="One update.")
     stall_seconds: Seconds = Field(3600.0, description="Without any progress: the job fails.")
     active_seconds: Seconds | None = Field(None, description="The whole job, suspended time not.")

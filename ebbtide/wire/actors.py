@@ -278,7 +278,7 @@ class Cut(Wire, frozen=True, tag="cut"):
 
 
 class Failed(Wire, frozen=True, tag="failed"):
-    """Terminal: could not go on. code: journal_lost | prompt | engine | policy | orphaned."""
+    """Terminal: could not go on. code: journal_lost | prompt | engine | policy."""
 
     key: SampleKey
     dispatch: Dispatch

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -93,26 +93,40 @@ class Runner:
 
     async def _watch(self, group: asyncio.TaskGroup) -> None:
         while True:
-            pods, version = await self._host.cluster.list("Pod")
-            for pod in pods:
-                self._see(pod, group)
-            for uid in set(self._keepers) - {pod.metadata.uid for pod in pods}:
-                self._see_gone(uid)
             try:
-                async for change in self._host.cluster.watch(["Pod"], None, version):
-                    if change.type == "DELETED":
-                        self._see_gone(change.resource.metadata.uid)
-                    elif change.type != "BOOKMARK":
-                        self._see(change.resource, group)
+                await self._follow(group)
             except Conflict:
                 self._host.log.info("watch history was pruned; listing again")
+            except Temporary as error:
+                self._host.log.warning("pods are not heard of; listing again", why=str(error))
+                await self._host.clock.sleep(error.delay)
+
+    async def _follow(self, group: asyncio.TaskGroup) -> None:
+        """List, then take in changes for as long as they can be heard."""
+        pods, version = await self._host.cluster.list("Pod")
+        for pod in pods:
+            self._see(pod, group)
+        for uid in set(self._keepers) - {pod.metadata.uid for pod in pods}:
+            self._see_gone(uid)
+        async for change in self._host.cluster.watch(["Pod"], None, version):
+            if change.type == "DELETED":
+                self._see_gone(change.resource.metadata.uid)
+            elif change.type != "BOOKMARK":
+                self._see(change.resource, group)
 
     async def rotate_logs(self) -> None:
         """Keep each log within its size."""
         while True:
             for path in self._host.places.logs.glob("*/*.log"):
-                await asyncio.to_thread(rotate, path, self._log_bytes)
+                await self._rotate(path)
             await asyncio.sleep(ROTATE_SECONDS)
+
+    async def _rotate(self, path: Path) -> None:
+        """A log that stays too long is no reason to leave the pods alone."""
+        try:
+            await asyncio.to_thread(rotate, path, self._log_bytes)
+        except OSError as error:
+            self._host.log.warning("log not rotated yet", log=str(path), why=str(error))
 
     async def remove_logs(self) -> None:
         """Remove files of pods long gone, now and then; what was kept of them is elsewhere."""
@@ -166,7 +180,7 @@ class Runner:
 
 
 class LifeSign:
-    """Says to the next runner until when this one lived."""
+    """Says to the next runner until when this one lived; it lives on where that cannot be said."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -176,7 +190,8 @@ class LifeSign:
     async def keep(self) -> None:
         """Give a sign now and then, for ever."""
         while True:
-            self._file.touch()
+            with suppress(OSError):
+                self._file.touch()
             await asyncio.sleep(ALIVE_SECONDS)
 
 

@@ -12,6 +12,7 @@ from ebbtide.adapters.valkey import open_hot
 from ebbtide.ports import Clock, Transfer
 from ebbtide.runtime import Body, Process
 from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec.reading import read_spec
 from ebbtide.transfer.ways import open_transfer, own_address
 from services.decode.app.shell import Shell, World
 from services.decode.engine import start_engine
@@ -20,9 +21,9 @@ from services.decode.settings import DecodeSettings
 
 def body(*, settings: DecodeSettings) -> Body:
     """What `ebbtide.runtime` runs."""
-    spec = RLHFJobSpec.model_validate_json(settings.spec)
 
     async def work(process: Process) -> None:
+        spec = read_spec(settings.spec)
         async with AsyncExitStack() as stack:
             world = await _open(settings, spec, stack, process)
             await Shell(world=world, process=process).run()

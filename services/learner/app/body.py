@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ebbtide.data.sources import local_path
-from ebbtide.errors import Refused
 from ebbtide.ports import Blobs, Bus, Clock
 from ebbtide.runtime import Process
 from ebbtide.spec import RewardModelSpec, RLHFJobSpec
@@ -235,11 +234,3 @@ class _Clerk:
         if self._sweeping is None or self._sweeping.done():
             sweep = self._janitor.sweep(current, self._desk.saved)
             self._sweeping = self._process.spawn(sweep, name="tidy")
-
-
-def read_spec(text: str) -> RLHFJobSpec:
-    """Read the job's spec from its JSON; raises Refused."""
-    try:
-        return RLHFJobSpec.model_validate_json(text)
-    except ValueError as error:
-        raise Refused(f"not a job spec: {error}", field="EBBTIDE_SPEC") from None

@@ -23,8 +23,8 @@ from ebbtide.data.sources import local_path
 from ebbtide.errors import NotFound, Refused
 from ebbtide.ports import Blobs
 from ebbtide.spec import RewardModelSpec, RLHFJobSpec
+from ebbtide.spec.reading import read_spec
 from ebbtide.wire import BatchManifest, PolicyRef, decode
-from services.learner.app.body import read_spec
 from services.learner.app.lane import Lane
 from services.learner.app.lineage import parent_of
 from services.learner.app.reading import Reader

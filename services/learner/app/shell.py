@@ -11,7 +11,8 @@ from ebbtide.adapters.blobs import open_blobs
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.nats import NatsBus, open_bus
 from ebbtide.runtime import Body, Process
-from services.learner.app.body import World, live, read_spec
+from ebbtide.spec.reading import read_spec
+from services.learner.app.body import World, live
 from services.learner.settings import LearnerSettings
 
 
@@ -20,6 +21,7 @@ def body(*, settings: LearnerSettings) -> Body:
 
     async def work(process: Process) -> None:
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        spec = read_spec(settings.spec)
         blobs = open_blobs(
             settings.blobs_url,
             cache=settings.blobs_cache,
@@ -31,7 +33,7 @@ def body(*, settings: LearnerSettings) -> Body:
                 bus = await stack.enter_async_context(_broker(settings, process))
             world = World(
                 settings=settings,
-                spec=read_spec(settings.spec),
+                spec=spec,
                 blobs=blobs,
                 clock=SystemClock(),
                 bus=bus,

@@ -11,10 +11,9 @@ from ebbtide.adapters.blobs import open_blobs
 from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.clusters import open_objects
 from ebbtide.adapters.nats import open_bus
-from ebbtide.errors import Refused
 from ebbtide.ports import Cluster
 from ebbtide.runtime import Body, Process
-from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec.reading import read_spec
 from services.planner.app.shell import live
 from services.planner.app.world import World
 from services.planner.settings import PlannerSettings
@@ -70,11 +69,3 @@ async def _open(settings: PlannerSettings, stack: AsyncExitStack, process: Proce
         clock=clock,
         writer=os.urandom(16),
     )
-
-
-def read_spec(text: str) -> RLHFJobSpec:
-    """Read the job's spec from its JSON; raises Refused."""
-    try:
-        return RLHFJobSpec.model_validate_json(text)
-    except ValueError as error:
-        raise Refused(f"not a job spec: {error}", field="EBBTIDE_SPEC") from None

@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 
 from ebbtide import paths, streams
-from ebbtide.errors import Conflict, DeadlineExceeded, NotFound, Temporary
+from ebbtide.errors import (
+    Conflict,
+    Corrupt,
+    DeadlineExceeded,
+    EbbtideError,
+    NotFound,
+    Temporary,
+)
 from ebbtide.logs import Log
 from ebbtide.ports import Consumer, Delivery, FactMessage
 from ebbtide.tracing import NO_SPANS, Spans
@@ -31,7 +38,13 @@ from services.planner.core.effects import (
     Send,
     WriteBlob,
 )
-from services.planner.core.events import Event, ManifestCommitted, PromptsLoaded, Replied
+from services.planner.core.events import (
+    Event,
+    ManifestCommitted,
+    PromptsLoaded,
+    PromptsLost,
+    Replied,
+)
 from services.planner.core.tracing import step_spans
 
 Work = Coroutine[Any, Any, None]
@@ -124,7 +137,7 @@ class Errands:
             reply: CommandReply | LearnerReply = _REPLIES.decode(data)
         except DeadlineExceeded:
             return None
-        except (Temporary, msgspec.DecodeError) as error:
+        except (EbbtideError, msgspec.DecodeError) as error:  # the core waits for an answer
             self._log.warning("no usable answer", to=effect.to or "learner", why=str(error))
             return None
         return reply
@@ -157,7 +170,10 @@ class Errands:
             held_out = await self._prompts.read(effect.eval)
             self._post(PromptsLoaded(effect.step, train, held_out, effect.turn))
 
-        await self._insist(load)
+        try:
+            await self._insist(load)
+        except (NotFound, Corrupt) as error:
+            self._post(PromptsLost(str(error)))
 
     async def _forget(self, effect: Forget) -> None:
         for path in effect.paths:

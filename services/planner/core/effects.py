@@ -79,7 +79,7 @@ class Forget(msgspec.Struct, frozen=True):
 
 
 class LoadPrompts(msgspec.Struct, frozen=True):
-    """Read prompts of `step`; answered by PromptsLoaded.
+    """Read prompts of `step`; answered by PromptsLoaded, or by PromptsLost.
 
     `turn`: 0 for those that it opens with, else of which refill.
     """

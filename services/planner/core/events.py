@@ -46,6 +46,12 @@ class PromptsLoaded(msgspec.Struct, frozen=True):
     turn: int = 0
 
 
+class PromptsLost(msgspec.Struct, frozen=True):
+    """They are not there any more, or are not what they were: asking again changes nothing."""
+
+    why: str
+
+
 class ManifestCommitted(msgspec.Struct, frozen=True):
     """The manifest of the checkpoint after `step` updates lies at `ref`."""
 
@@ -86,6 +92,7 @@ Event = (
     | Heard
     | Replied
     | PromptsLoaded
+    | PromptsLost
     | ManifestCommitted
     | PodsGone
     | PodStarted

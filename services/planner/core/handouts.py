@@ -24,6 +24,7 @@ from ebbtide.wire import (
 from services.planner.core.config import JobConfig
 from services.planner.core.crew import CONFIRMED, UNANSWERED, Actor, Crew, Run, Sighting
 from services.planner.core.dealing import Share
+from services.planner.core.parcels import parcels
 from services.planner.core.pen import Pen
 from services.planner.core.prefills import Prefills
 from services.planner.core.samples import ABANDONED, OUT, WAITING, OpenStep, code_of
@@ -32,7 +33,6 @@ from services.planner.core.tickets import Tickets
 from services.planner.core.waiting import Waiting
 from services.planner.core.workload import Workload
 
-_ASSIGNS_AT_ONCE = 128
 _CUTS_AT_ONCE = 1024
 _LOOK_SECONDS = 0.25
 """An actor with room looks so often whether waiting samples would end sooner with it."""
@@ -154,9 +154,7 @@ class Handouts:
     def _fill_one(self, step: OpenStep, actor: Actor) -> None:
         room = self._room(actor)
         picked = self._waiting.take(actor.name, room, lambda sample: step.states[sample] == WAITING)
-        for start in range(0, len(picked), _ASSIGNS_AT_ONCE):
-            chunk = picked[start : start + _ASSIGNS_AT_ONCE]
-            self._submit(actor, [self._dispatch(step, actor, sample) for sample in chunk])
+        self._submit(actor, [self._dispatch(step, actor, sample) for sample in picked])
 
     def _room(self, actor: Actor) -> int:
         """Free places; few of them behind full slots are left to gather."""
@@ -200,11 +198,12 @@ class Handouts:
         )
 
     def _submit(self, actor: Actor, assigns: Sequence[Assign]) -> None:
-        codes = [code_of(assign.dispatch) for assign in assigns]
-        submit = Submit(self._pen.fence, tuple(assigns))
-        call = self._pen.send(actor.name, submit, self._patience.submit)
-        actor.in_flight.update(codes)
-        self._calls[call] = (actor.name, actor.incarnation, codes)
+        for parcel in parcels(assigns):
+            codes = [code_of(assign.dispatch) for assign in parcel]
+            submit = Submit(self._pen.fence, parcel)
+            call = self._pen.send(actor.name, submit, self._patience.submit)
+            actor.in_flight.update(codes)
+            self._calls[call] = (actor.name, actor.incarnation, codes)
 
     def cut(self, name: str, dispatches: Sequence[Dispatch], *, reader: str = "") -> None:
         """Stop these; what a `reader` is to go on with comes with a ticket, if there is KV."""
@@ -367,14 +366,13 @@ class Handouts:
         self._give_up(self._pen.book.open, actor, refused)
 
     def resubmit(self, step: OpenStep) -> None:
-        """Send again what was submitted without an answer."""
+        """Send again all that was submitted without an answer."""
         for actor in self.crew:
             if not 0.0 < actor.resubmit_at <= self._pen.now:
                 continue
             actor.resubmit_at = 0.0
-            samples = step.held(actor.unanswered())[:_ASSIGNS_AT_ONCE]
-            if samples:
-                self._submit(actor, [self._assign(step, sample) for sample in samples])
+            samples = step.held(actor.unanswered())
+            self._submit(actor, [self._assign(step, sample) for sample in samples])
 
     def load(self, actor: Actor) -> None:
         """Have `actor` load the wanted policy, unless it holds it or is about to."""

@@ -43,6 +43,7 @@ from services.planner.core.events import (
     PodsGone,
     PodStarted,
     PromptsLoaded,
+    PromptsLost,
     Replied,
     Suspend,
     Tick,
@@ -199,8 +200,8 @@ class Planner:
                 self._hear(beat)
             case Replied(call=call, reply=reply):
                 self._replied(call, reply)
-            case PromptsLoaded():
-                self._course.loaded(event)
+            case PromptsLoaded() | PromptsLost():
+                self._read(event)
             case ManifestCommitted():
                 self._training.committed(event)
             case PodsGone(names=names):
@@ -212,6 +213,13 @@ class Planner:
             case Tick(connected=connected):
                 self._pen.connected = connected
                 self._tick()
+
+    def _read(self, event: PromptsLoaded | PromptsLost) -> None:
+        if isinstance(event, PromptsLoaded):
+            self._course.loaded(event)
+        else:
+            said = f"the prepared prompts are gone: {event.why}"
+            self._training.failure = ("DataLost", said)
 
     def _pods_gone(self, names: Sequence[str]) -> None:
         self._mourn([a for a in map(self._handouts.gone, names) if a])

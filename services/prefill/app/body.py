@@ -12,6 +12,7 @@ from ebbtide.errors import Temporary
 from ebbtide.ports import Clock, Transfer
 from ebbtide.runtime import Body, Process
 from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec.reading import read_spec
 from ebbtide.transfer.ways import open_transfer, own_address
 from services.prefill.app.shell import Shell, World
 from services.prefill.core.desk import Limits
@@ -21,9 +22,9 @@ from services.prefill.settings import PrefillSettings
 
 def body(*, settings: PrefillSettings) -> Body:
     """What `ebbtide.runtime` runs."""
-    spec = RLHFJobSpec.model_validate_json(settings.spec)
 
     async def work(process: Process) -> None:
+        spec = read_spec(settings.spec)
         async with AsyncExitStack() as stack:
             world = await _open(settings, spec, stack, process)
             await Shell(world=world, process=process).run()

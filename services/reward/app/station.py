@@ -13,6 +13,7 @@ from ebbtide.ports import Blobs, Bus, Clock
 from ebbtide.rewards.environments import FIELD
 from ebbtide.runtime import Process
 from ebbtide.spec import EnvironmentSpec, ModelReward, RemoteReward, RewardSpec, RLHFJobSpec
+from ebbtide.spec.reading import read_spec
 from ebbtide.wire import RewardBeat, encode
 from services.reward import core
 from services.reward.app.episodes import Episodes
@@ -142,10 +143,7 @@ class Station:
 
 
 def _read(text: str) -> tuple[RLHFJobSpec, RewardSpec]:
-    try:
-        spec = RLHFJobSpec.model_validate_json(text)
-    except ValueError as error:
-        raise Refused(f"not a job spec: {error}", field="EBBTIDE_SPEC") from None
+    spec = read_spec(text)
     if spec.reward is None:
         raise Refused("this job has nothing to score", field="/spec/reward")
     return spec, spec.reward

@@ -99,6 +99,8 @@ class Remote:
             raise
         except Forbidden as error:
             return Broken("Forbidden", str(error))
+        except (httpx.InvalidURL, UnicodeError) as error:  # what the job's check lets through
+            return Broken("BadAddress", f"{self._component.uri}: {error}")
         except httpx.HTTPError as error:
             again = _Again(type(error).__name__, f"{self._component.uri}: {error}")
             last.append(again.broken)

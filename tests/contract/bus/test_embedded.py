@@ -25,6 +25,16 @@ async def test_a_second_start_adopts_what_runs(tmp_path: Path) -> None:
         assert second.credentials == first.credentials
 
 
+async def test_what_runs_is_found_where_there_is_no_ps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EmbeddedServers(folder=tmp_path) as first:
+        monkeypatch.setenv("PATH", "/nonexistent")
+        second = EmbeddedServers(folder=tmp_path)
+        await second.start()
+        assert second.nats.pid == first.nats.pid
+
+
 async def test_a_crashed_server_comes_back_on_its_port(tmp_path: Path) -> None:
     async with EmbeddedServers(folder=tmp_path) as servers:
         port, pid = servers.nats.port, servers.nats.pid

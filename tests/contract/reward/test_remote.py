@@ -146,3 +146,16 @@ async def test_a_judge_is_asked_without_chance(server: str, http: httpx.AsyncCli
     assert (seen["path"], seen["body"]["temperature"]) == ("/v1/chat/completions", 0)
     assert seen["body"]["messages"] == [{"role": "user", "content": "Q gold A: {prompt}"}]
     assert json.loads(json.dumps(seen["body"]["model"])) == "m"
+
+
+@pytest.mark.parametrize("host", ["xn--", "[::1]x", f"{'a' * 70}.local"])
+async def test_an_address_that_is_none_is_told_and_ends_no_scorer(
+    host: str, http: httpx.AsyncClient
+) -> None:
+    # Built past the job's check, which does not know every rule of names.
+    wrong = HttpReward.model_construct(
+        type="http", name="h", uri=f"http://{host}/", key=None, timeout_seconds=5.0, tries=2
+    )
+    found = await told(http, wrong, "1")
+    assert isinstance(found, Broken)
+    assert found.error_class == "BadAddress"

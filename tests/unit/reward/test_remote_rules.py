@@ -143,6 +143,9 @@ async def test_a_job_with_servers_alone_has_no_workers() -> None:
     [
         ({"uri": "ftp://host/x"}, "must be an address"),
         ({"uri": "https://user:secret@host/x"}, "must hold no credentials"),
+        ({"uri": "http://judge:80800/x"}, "Port out of range"),
+        ({"uri": "http://judge:eighty/x"}, "cannot be read as an address"),
+        ({"uri": "http://judge..local/x"}, "is no host"),
     ],
 )
 def test_an_address_that_cannot_be_called_is_refused(fields: dict[str, str], words: str) -> None:
