@@ -125,20 +125,7 @@ class Shell:
         )
         self._changed = asyncio.Event()
         self._gone: asyncio.Future[Gone] = asyncio.get_running_loop().create_future()
-        self._perform: dict[type[Effect], Callable[..., None]] = {
-            Fetch: lambda e: self._spawn(self._fetch(e), "fetch"),
-            Admit: lambda e: world.engine.submit(Admission(e.assign, e.prompt, e.resumed, e.kv)),
-            CutEngine: lambda e: world.engine.cut(e.dispatch, export=e.export),
-            Export: lambda e: self._spawn(self._export(e), "export"),
-            Release: lambda e: self._handover.release(e.ticket),
-            Write: lambda e: self._desk.chunks.put_nowait((e.ref, e.chunk)),
-            Store: lambda e: self._desk.rollouts.put_nowait(e.rollout),
-            Publish: self._publish,
-            Settled: self._desk.settle,
-            Load: lambda e: self._spawn(self._load(e), "load"),
-            SleepEngine: lambda _: self._spawn(self._sleep(), "sleep"),
-            Gone: self._leave,
-        }
+        self._perform = self._performers()
 
     async def run(self) -> None:
         """Serve commands until the actor has left.
@@ -165,6 +152,23 @@ class Shell:
             await self._desk.finish()
             await self._say()
         _explain(gone)
+
+    def _performers(self) -> dict[type[Effect], Callable[..., None]]:
+        engine = self._world.engine
+        return {
+            Fetch: lambda e: self._spawn(self._fetch(e), "fetch"),
+            Admit: lambda e: engine.submit(Admission(e.assign, e.prompt, e.resumed, e.kv)),
+            CutEngine: lambda e: engine.cut(e.dispatch, export=e.export),
+            Export: lambda e: self._spawn(self._export(e), "export"),
+            Release: lambda e: self._handover.release(e.ticket),
+            Write: lambda e: self._desk.chunks.put_nowait((e.ref, e.chunk)),
+            Store: lambda e: self._desk.rollouts.put_nowait(e.rollout),
+            Publish: self._publish,
+            Settled: self._desk.settle,
+            Load: lambda e: self._spawn(self._load(e), "load"),
+            SleepEngine: lambda _: self._spawn(self._sleep(), "sleep"),
+            Gone: self._leave,
+        }
 
     def post(self, event: Event) -> None:
         """Have the machine take `event` in, and perform what it says."""

@@ -79,8 +79,7 @@ class Actor:
         self.draining = False
         self._name, self._incarnation, self._limits = name, incarnation, limits
         self._fence: Fence | None = None
-        self._heard = now
-        self._published = now
+        self._heard = self._published = now
         self._number = 0
         self._held: dict[Dispatch, Held] = {}
         self._outbox: dict[Dispatch, Terminal] = {}
@@ -237,8 +236,7 @@ class Actor:
                 if fact is not None:
                     self._past.add(dispatch)
                     self._do(Settled(fact, verdict))
-                    ticket = self._holding.void(dispatch) if verdict == "void" else None
-                    self._release(ticket)
+                    self._release(self._holding.void(dispatch) if verdict == "void" else None)
 
     # --- policy -----------------------------------------------------------------------------------
 
@@ -282,8 +280,7 @@ class Actor:
         if held is None or held.stage != "fetching":
             return
         held.stage, held.prompt = "running", event.prompt
-        if event.resumed is not None:
-            parts = event.resumed
+        if (parts := event.resumed) is not None:
             self._write(held, Journal(0, parts.tokens, parts.logprobs, parts.spans))
         self._do(Admit(held.assign, event.prompt, event.resumed, event.kv))
 
@@ -386,8 +383,7 @@ class Actor:
     def _proceed(self) -> None:
         """Do what has become possible: end closed samples, load, leave."""
         for held in [self._held[dispatch] for dispatch in self._closing]:
-            late = self._now - held.since >= self._limits.close
-            if held.closed or late:
+            if held.closed or self._now - held.since >= self._limits.close:
                 self._closing.discard(held.assign.dispatch)
                 self._end(held, held.cut(self._name))
         idle = not self._held and not self.draining and not self._resting.under_way
