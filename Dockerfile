@@ -42,6 +42,9 @@ LABEL org.opencontainers.image.title="ebbtide" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+# Rewards of type code run programs of answers in cells that bubblewrap makes (docs/reward.md).
+RUN command -v bwrap || { apt-get update -q && apt-get install -y -q --no-install-recommends bubblewrap && \
+    rm -rf /var/lib/apt/lists/*; }
 # Nothing is written but in /tmp, which Kubernetes mounts: the root file system may be read-only.
 ENV PATH=/opt/ebbtide/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp LOGNAME=ebbtide HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false

@@ -56,6 +56,10 @@ CASES: dict[str, tuple[str, ...]] = {
     "prices": ("jobs.prices.gpu.perHour=2", "jobs.currency=EUR"),
     "runtimes": ("jobs.runtimes.large.image=r.example/compute:2",),
     "rules": ("monitoring.rules.enabled=true", "monitoring.runbooks=https://x.example/"),
+    "sandbox": (
+        "jobs.sandbox.seccompProfile=ebbtide/cells.json",
+        "jobs.sandbox.runtimeClass=gvisor",
+    ),
     "service-monitor": ("monitoring.serviceMonitor.enabled=true", "monitoring.labels.release=p"),
     "store-secret": ("objectStore.existingSecret=s3", "objectStore.env.AWS_REGION=eu-1"),
     "tests-off": ("tests.enabled=false",),

@@ -83,6 +83,24 @@ class Mount(Model):
     read_only: bool = Field(False, description="Nothing is written to it.")
 
 
+class Sandbox(Model):
+    """How pods make cells for programs of answers (docs/reward.md). All empty: such jobs are refused."""
+
+    seccomp_profile: str = Field(
+        "",
+        pattern=r"^([^/.].*)?$",
+        description="On every node below the kubelet's folder seccomp: files/cells.json of the"
+        " chart, such as ebbtide/cells.json.",
+    )
+    app_armor_profile: str = Field(
+        "", description="Loaded on every node, where AppArmor forbids containers to mount."
+    )
+    runtime_class: str = Field("", description="With a kernel of its own, such as gvisor or kata.")
+    unisolated: bool = Field(
+        False, description="Let programs run without a cell where none can be made."
+    )
+
+
 class Jobs(Model):
     """Where jobs run and what their pods get."""
 
@@ -117,6 +135,9 @@ class Jobs(Model):
     shm_mib: int = Field(1024, ge=64, le=1 << 20, description="Shared memory of compute pods.")
     run_as_user: int = Field(10001, ge=1, le=2**31 - 1, description="User of every pod of a job.")
     env: Env = Field(default_factory=dict, description="More variables of every pod.")
+    sandbox: Sandbox = Field(
+        default_factory=lambda: Sandbox(), description="For rewards of type code."
+    )
     volumes: Mapping[str, Mount] = Field(
         default_factory=dict,
         description="Claims that every pod mounts, by name; the one of a file:// store is added.",

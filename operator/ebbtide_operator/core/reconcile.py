@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from ebbtide.objects import rfc3339, unix_time
 from ebbtide.ports import Resource
 from ebbtide.prices import unlisted
-from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec import NO_PROGRAMS, RLHFJobSpec
 from ebbtide_operator.core import conditions, endings, fleets, gang, held, notes
 from ebbtide_operator.core.look import Look, Observed
 from ebbtide_operator.core.plan import Actions, Deletion, Note, Patch, Plan, end
@@ -48,6 +48,8 @@ def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
     cast = _cast(job, spec, site, seen.runtime)
     if isinstance(cast, str):
         return _refuse(kept, job, own, cast, now=now, reason=Reason.NO_RUNTIME)
+    if not own.ended and (refusal := _no_cells(cast)):
+        return _refuse(kept, job, own, refusal, now=now)
     look = Look(cast, seen.pool, seen.pods, now, seen.interrupted, seen.refused)
     return _decide(kept, look, own)
 
@@ -89,6 +91,14 @@ def _cast(job: Resource, spec: RLHFJobSpec, site: Site, runtime: Resource | None
         return f"ClusterRLHFRuntime {spec.runtime_ref.name}: {error}"
     there = msgspec.structs.replace(site, kubernetes=kubernetes)
     return Cast(job, spec, there, runtime.spec)
+
+
+def _no_cells(cast: Cast) -> str:
+    """Why the job's programs of answers are not run here, or nothing."""
+    number, kubernetes = cast.spec.programs, cast.site.kubernetes
+    if number is None or kubernetes is None or kubernetes.sandbox.there:
+        return ""
+    return f"spec.reward.components.{number}: {NO_PROGRAMS}"
 
 
 def _refuse(
