@@ -51,7 +51,7 @@ mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd pipe pipe2 po
 recvfrom recvmmsg recvmsg select semctl semget semop semtimedop sendmmsg sendmsg sendto setsockopt
 shmat shmctl shmdt shmget shutdown socket socketpair
 """
-_CELLS = "mount umount2 pivot_root sethostname"
+_CELLS = "mount umount2 pivot_root sethostname unshare"
 """With clone and its flags: all that bubblewrap needs beside the rest."""
 _NOT_THERE = "clone3"
 """libc then takes clone, whose flags a cell's own filter sees."""
