@@ -35,6 +35,9 @@ RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable \
 
 # --- what both images are made of -----------------------------------------------------------------
 FROM ${BASE_IMAGE} AS base
+# Rewards of type code run programs of answers in cells that bubblewrap makes (docs/reward.md).
+RUN command -v bwrap || { apt-get update -q && apt-get install -y -q --no-install-recommends bubblewrap && \
+    rm -rf /var/lib/apt/lists/*; }
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="ebbtide" \
@@ -42,9 +45,6 @@ LABEL org.opencontainers.image.title="ebbtide" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# Rewards of type code run programs of answers in cells that bubblewrap makes (docs/reward.md).
-RUN command -v bwrap || { apt-get update -q && apt-get install -y -q --no-install-recommends bubblewrap && \
-    rm -rf /var/lib/apt/lists/*; }
 # Nothing is written but in /tmp, which Kubernetes mounts: the root file system may be read-only.
 ENV PATH=/opt/ebbtide/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp LOGNAME=ebbtide HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false

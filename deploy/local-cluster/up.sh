@@ -136,9 +136,6 @@ environment() {
     mount -o remount,bind,ro "$dir/volumes/compute"
 }
 
-# By which containers of reward pods make cells (jobs.sandbox of the chart).
-mkdir -p "$dir/kubelet/seccomp/ebbtide"
-cp "$root/helm/ebbtide/files/cells.json" "$dir/kubelet/seccomp/ebbtide/"
 network; groups; environment
 chown 10001:10001 "$dir/volumes/store"
 control_plane; runtime; node

@@ -49,12 +49,14 @@ epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 futex futex_requeue fute
 futex_wake getpeername getrandom getsockname getsockopt listen mq_getsetattr mq_notify mq_open
 mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd pipe pipe2 poll ppoll pselect6
 recvfrom recvmmsg recvmsg select semctl semget semop semtimedop sendmmsg sendmsg sendto setsockopt
-shmat shmctl shmdt shmget shutdown socket socketpair
+shmat shmctl shmdt shmget shutdown socketpair
 """
 _CELLS = "mount umount2 pivot_root sethostname unshare"
 """With clone and its flags: all that bubblewrap needs beside the rest."""
 _NOT_THERE = "clone3"
 """libc then takes clone, whose flags a cell's own filter sees."""
+_VSOCK = 40
+"""Sockets that know no network namespace."""
 _ENOSYS = 38
 _EPERM = 1
 
@@ -69,7 +71,13 @@ def cells_profile() -> str:
         "syscalls": [
             {"names": usual, "action": "SCMP_ACT_ALLOW"},
             {"names": _CELLS.split(), "action": "SCMP_ACT_ALLOW"},
+            {"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": [_other_than(_VSOCK)]},
             {"names": _NOT_THERE.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS},
         ],
     }
     return json.dumps(profile, indent=1) + "\n"
+
+
+def _other_than(value: int) -> dict[str, object]:
+    """The first argument is not `value`."""
+    return {"index": 0, "value": value, "op": "SCMP_CMP_NE"}

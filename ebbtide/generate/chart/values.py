@@ -83,12 +83,24 @@ class Mount(Model):
     read_only: bool = Field(False, description="Nothing is written to it.")
 
 
+class Installer(Model):
+    """A DaemonSet that lays the profile on every node, as root and with the folder of the node."""
+
+    enabled: bool = Field(False, description="Else the administrator lays it there.")
+    namespace: Namespace = Field(
+        "ebbtide-nodes", description="Made, with the privileged standard: for this alone."
+    )
+    folder: str = Field(
+        "/var/lib/kubelet/seccomp", pattern=r"^/.+$", description="The kubelet's, on the node."
+    )
+
+
 class Sandbox(Model):
     """How pods make cells for programs of answers (docs/reward.md). All empty: such jobs are refused."""
 
     seccomp_profile: str = Field(
         "",
-        pattern=r"^([^/.].*)?$",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*)?$",
         description="On every node below the kubelet's folder seccomp: files/cells.json of the"
         " chart, such as ebbtide/cells.json.",
     )
@@ -98,6 +110,9 @@ class Sandbox(Model):
     runtime_class: str = Field("", description="With a kernel of its own, such as gvisor or kata.")
     unisolated: bool = Field(
         False, description="Let programs run without a cell where none can be made."
+    )
+    installer: Installer = Field(
+        default_factory=lambda: Installer(), description="Of the seccomp profile."
     )
 
 

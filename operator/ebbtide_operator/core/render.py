@@ -177,7 +177,9 @@ def _profiles(sandbox: Sandbox) -> dict[str, Any]:
         "appArmorProfile": sandbox.app_armor_profile,
     }
     return {
-        kind: {"type": "Localhost", "localhostProfile": name} for kind, name in named.items() if name
+        kind: {"type": "Localhost", "localhostProfile": name}
+        for kind, name in named.items()
+        if name
     }
 
 

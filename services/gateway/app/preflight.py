@@ -51,9 +51,7 @@ class Findings(msgspec.Struct, frozen=True):
     warnings: tuple[Fault, ...] = ()
 
 
-def look(
-    job: RLHFJob, *, paths: bool, gpus: int | None = None, programs: bool = True
-) -> Findings:
+def look(job: RLHFJob, *, paths: bool, gpus: int | None = None, programs: bool = True) -> Findings:
     """Findings of `job`; `paths` is off where this process does not see the learner's files.
 
     `gpus`: of this machine, where jobs run on it; None: they run elsewhere. `programs`: whether

@@ -42,6 +42,7 @@ REFUSED = {
     "credentials.create=false": "set credentials.existingSecret",
     "credentials.existingSecret=x": "set credentials.create=false",
     "jobs.sandbox.appArmorProfile=x": "set jobs.sandbox.seccompProfile",
+    "jobs.sandbox.installer.enabled=true": "set jobs.sandbox.seccompProfile",
     "jobs.moreNamespaces={x}": "set rbac.scope=cluster",
     "jobs.namespace=ebbtide-system": "set jobs.namespace to another",
     "monitoring.jobFigures.enabled=true": "set monitoring.jobFigures.token.name",
