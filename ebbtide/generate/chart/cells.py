@@ -63,7 +63,7 @@ _EPERM = 1
 
 def cells_profile() -> str:
     """The file that lies on nodes, as container runtimes read it."""
-    usual = sorted(" ".join((_FILES, _MEMORY, _PROCESSES, _SIGNALS_AND_TIME, _TALK)).split())
+    usual = sorted(f"{_FILES} {_MEMORY} {_PROCESSES} {_SIGNALS_AND_TIME} {_TALK}".split())
     profile = {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": _EPERM,

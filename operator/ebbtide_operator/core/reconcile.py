@@ -42,14 +42,12 @@ def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
     if JOB_FINALIZER not in job.metadata.finalizers:
         return Plan(patches=(_take_on(job, site),))
     own = read_own(job)
-    spec = parse(job)
+    spec = _fit(parse(job), own, site)
     if isinstance(spec, str):
         return _refuse(kept, job, own, spec, now=now)
     cast = _cast(job, spec, site, seen.runtime)
     if isinstance(cast, str):
         return _refuse(kept, job, own, cast, now=now, reason=Reason.NO_RUNTIME)
-    if not own.ended and (refusal := _no_cells(cast)):
-        return _refuse(kept, job, own, refusal, now=now)
     look = Look(cast, seen.pool, seen.pods, now, seen.interrupted, seen.refused)
     return _decide(kept, look, own)
 
@@ -93,12 +91,12 @@ def _cast(job: Resource, spec: RLHFJobSpec, site: Site, runtime: Resource | None
     return Cast(job, spec, there, runtime.spec)
 
 
-def _no_cells(cast: Cast) -> str:
-    """Why the job's programs of answers are not run here, or nothing."""
-    number, kubernetes = cast.spec.programs, cast.site.kubernetes
-    if number is None or kubernetes is None or kubernetes.sandbox.there:
-        return ""
-    return f"spec.reward.components.{number}: {NO_PROGRAMS}"
+def _fit(spec: RLHFJobSpec | str, own: Own, site: Site) -> RLHFJobSpec | str:
+    """The specification, or why the installation does not run it: programs want cells."""
+    if isinstance(spec, str) or own.ended or spec.programs is None or site.kubernetes is None:
+        return spec
+    told = f"spec.reward.components.{spec.programs}: {NO_PROGRAMS}"
+    return spec if site.kubernetes.sandbox.there else told
 
 
 def _refuse(
