@@ -35,6 +35,9 @@ RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable \
 
 # --- what both images are made of -----------------------------------------------------------------
 FROM ${BASE_IMAGE} AS base
+# Rewards of type code run programs of answers in cells that bubblewrap makes (docs/reward.md).
+RUN command -v bwrap || { apt-get update -q && apt-get install -y -q --no-install-recommends bubblewrap && \
+    rm -rf /var/lib/apt/lists/*; }
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="ebbtide" \

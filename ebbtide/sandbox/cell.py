@@ -2,8 +2,9 @@
 
 A cell has a user, mount, process, network, IPC and host-name namespace of its own; of the disk it
 sees the system's programs and libraries alone, read-only; `/tmp` is memory of bounded size. No
-variable, descriptor, capability or new user namespace; a filter of system calls
-(`ebbtide.sandbox.seccomp`). A service that runs as root enters it as nobody, because the kernel
+variable, descriptor or capability; a filter of system calls (`ebbtide.sandbox.seccomp`) that makes
+no further namespace either. There is no `/proc`: inside a container the kernel mounts none, since
+the container's own is masked. A service that runs as root enters it as nobody, because the kernel
 counts no processes of root.
 """
 
@@ -30,7 +31,6 @@ _SCRATCH_BYTES = 64 << 20
 _NAMESPACES = (
     "--unshare-user",
     "--unshare-all",
-    "--disable-userns",
     "--cap-drop",
     "ALL",
     "--die-with-parent",
@@ -107,4 +107,4 @@ def _mounts(python: str) -> list[str]:
     if prefix != Path("/usr"):
         parts += ["--ro-bind", str(prefix), str(prefix)]
     scratch = ["--size", str(_SCRATCH_BYTES), "--tmpfs", "/tmp"]  # noqa: S108 - the cell's own
-    return [*parts, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", *scratch]
+    return [*parts, "--dev", "/dev", "--remount-ro", "/dev", *scratch]

@@ -16,10 +16,12 @@ import msgspec
 
 from ebbtide.errors import Temporary
 from ebbtide.sandbox.cell import Cell, scripts
+from ebbtide.sandbox.memory import Memory
 
 _LONGEST_VERDICT = 1 << 20
 _DETAIL = 300
 _START_SECONDS = 10.0
+_LOOK_SECONDS = 0.02
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -105,7 +107,8 @@ def _hear(request: bytes, limits: Limits, cell: Cell) -> tuple[bytes, bool, str]
         finally:
             os.close(verdict)
         try:
-            said, late = _read(heard, limits.wall_seconds)
+            memory = Memory(process.pid, most=limits.memory_bytes, alone=cell.alone)
+            said, late = _read(heard, limits.wall_seconds, memory)
         finally:
             process.kill()  # the cell dies with its parent
             process.wait()
@@ -143,13 +146,16 @@ def _memory(stack: ExitStack, data: bytes) -> int:
     return number
 
 
-def _read(source: int, seconds: float) -> tuple[bytes, bool]:
+def _read(source: int, seconds: float, memory: Memory) -> tuple[bytes, bool]:
     """All until the tester's end or its second line; True if the clock ended it."""
     said, until = b"", time.monotonic() + seconds + _START_SECONDS
     while said.count(b"\n") < 2 and len(said) <= _LONGEST_VERDICT:
         left = until - time.monotonic()
-        if left <= 0 or not select.select([source], [], [], left)[0]:
+        if left <= 0:
             return said, True
+        memory.look()
+        if not select.select([source], [], [], min(left, _LOOK_SECONDS))[0]:
+            continue
         if not (more := os.read(source, 65536)):
             break
         if not said:

@@ -32,6 +32,7 @@ from ebbtide.spec.algorithms import (
 )
 from ebbtide.spec.base import API_VERSION, GROUP, NAME_PATTERN, Name, Seconds, Uri
 from ebbtide.spec.components import (
+    NO_PROGRAMS,
     CodeReward,
     Component,
     FunctionReward,
@@ -81,6 +82,7 @@ from ebbtide.spec.training import (
 
 __all__ = [
     "API_VERSION",
+    "NO_PROGRAMS",
     "Algorithm",
     "BudgetSpec",
     "CheckpointSpec",

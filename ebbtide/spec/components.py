@@ -62,6 +62,12 @@ class FunctionReward(Model):
     weight: float = Field(1.0, ge=-1000, le=1000, description="Factor in the total.")
 
 
+NO_PROGRAMS = (
+    "this installation runs no programs of answers (type code): its administrator sets"
+    " jobs.sandbox in the chart, see docs/reward.md; or remove the component"
+)
+
+
 class CodeReward(Model):
     """The answer is a Python program, run in a sandbox (docs/reward.md)."""
 

@@ -15,6 +15,7 @@ from ebbtide.spec.algorithms import (
     SupervisedSpec,
 )
 from ebbtide.spec.base import CURRENCY_PATTERN, Name
+from ebbtide.spec.components import CodeReward
 from ebbtide.spec.environments import EnvironmentSpec
 from ebbtide.spec.roles import (
     BudgetSpec,
@@ -100,6 +101,12 @@ class RLHFJobSpec(Model):
     def samples(self) -> bool:
         """Whether it has answers sampled and scored; else a planner and a learner are all."""
         return isinstance(self.algorithm, PolicyGradientSpec) and self.recorded is None
+
+    @property
+    def programs(self) -> int | None:
+        """Number of the first component by which answers are run as programs, if there is one."""
+        found = self.reward.components if self.reward else ()
+        return next((i for i, one in enumerate(found) if isinstance(one, CodeReward)), None)
 
     @model_validator(mode="after")
     def _coherent(self) -> RLHFJobSpec:

@@ -30,7 +30,7 @@ class PodSpec(
 
     Only Kubernetes knows the others. `account`: service account whose token the pod gets; empty:
     it gets none. `peers`: service by which other pods find it. `node_name`: where it was placed. `template`: the job's own
-    additions to the spec of the pod. `runtime`: the ClusterRLHFRuntime that overrides the site.
+    additions to the spec of the pod. `cells`: it runs programs of answers, each in a cell. `runtime`: the ClusterRLHFRuntime that overrides the site.
     """
 
     command: tuple[str, ...]
@@ -43,6 +43,7 @@ class PodSpec(
     account: str = ""
     peers: str = ""
     node_name: str = ""
+    cells: bool = False
     template: Mapping[str, Any] = {}
     runtime: Mapping[str, Any] = {}
 

@@ -42,6 +42,8 @@ class GatewaySettings(ProcessSettings):
     """Where OpenCost answers, such as http://opencost.opencost:9003; empty: there is none."""
     check_paths: bool = True
     """Validation looks at model and dataset files: this process sees what the learner sees."""
+    programs: bool = True
+    """Whether jobs may have programs of answers run (rewards of type code); the operator judges too."""
     max_body_bytes: int = Field(default=1 << 20, ge=1024, le=64 << 20)
     """A request body larger than this is answered with 413."""
     rate_per_second: float = Field(default=50.0, gt=0, le=1e6)

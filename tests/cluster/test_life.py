@@ -102,6 +102,14 @@ def test_checkpoints_lie_on_the_volume(installed: Cluster, ended: Ended) -> None
     assert len(list((installed.store / paths.manifests(uid, attempt)).iterdir())) >= 2
 
 
+def test_logs_outlive_their_pods(installed: Cluster, client: Client, ended: Ended) -> None:
+    until(lambda: not installed.pods("main"), seconds=60, what="no pods")
+    for role in ("planner", "learner", "prefill", "decode", "reward"):
+        lines = client.logs("main", role=role).items
+        assert lines, role
+        assert {line.role for line in lines} == {role}
+
+
 def test_only_the_planner_has_a_token(ended: Ended) -> None:
     assert {name.rpartition("-planner-")[0] for name in ended.seen.with_token} == {"main"}
 
@@ -128,7 +136,7 @@ def two_actors() -> dict[str, object]:
 def test_an_upgrade_from_the_chart_before_keeps_a_running_job(
     installed: Cluster, client: Client, tmp_path: Path
 ) -> None:
-    install(installed, earlier_chart(tmp_path))
+    install(installed, earlier_chart(tmp_path), "--skip-schema-validation")  # values of today
     long = training(totalSteps=30, promptsPerStep=6, maxResponseTokens=160)
     course = submit(client, "kept", tiny(training=long, decode=two_actors()))
     follow(client, course, seconds=300, until=lambda job: job.state == "Running")

@@ -56,6 +56,14 @@ CASES: dict[str, tuple[str, ...]] = {
     "prices": ("jobs.prices.gpu.perHour=2", "jobs.currency=EUR"),
     "runtimes": ("jobs.runtimes.large.image=r.example/compute:2",),
     "rules": ("monitoring.rules.enabled=true", "monitoring.runbooks=https://x.example/"),
+    "sandbox": (
+        "jobs.sandbox.seccompProfile=ebbtide/cells.json",
+        "jobs.sandbox.runtimeClass=gvisor",
+    ),
+    "sandbox-installer": (
+        "jobs.sandbox.seccompProfile=ebbtide/cells.json",
+        "jobs.sandbox.installer.enabled=true",
+    ),
     "service-monitor": ("monitoring.serviceMonitor.enabled=true", "monitoring.labels.release=p"),
     "store-secret": ("objectStore.existingSecret=s3", "objectStore.env.AWS_REGION=eu-1"),
     "tests-off": ("tests.enabled=false",),
@@ -117,7 +125,8 @@ def _plain(one: dict[str, Any]) -> dict[str, Any]:
         return {**one, "data": dict.fromkeys(one["data"], "made at random")}
     if one["kind"] in ("CustomResourceDefinition", "PrometheusRule"):
         return {**one, "spec": "generated"}
-    if one["kind"] == "ConfigMap" and "dashboard" in one["metadata"]["name"]:
+    generated = ("dashboard", "cells")
+    if one["kind"] == "ConfigMap" and any(word in one["metadata"]["name"] for word in generated):
         return {**one, "data": dict.fromkeys(one["data"], "generated")}
     return one
 

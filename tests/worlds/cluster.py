@@ -177,6 +177,8 @@ def install(cluster: Cluster, chart: Path = CHART, *more: str) -> float:
     """Install, or upgrade what is there; returns the seconds until everything is ready."""
     started = time.monotonic()
     words = ["upgrade", "--install", RELEASE, str(chart), "-n", SYSTEM, *settings(), *more]
+    if (kubelet := cluster.folder / "kubelet").is_dir():
+        words += ["--set", f"jobs.sandbox.installer.folder={kubelet}/seccomp"]
     cluster.helm(*words, "--wait", "--timeout", "5m")
     return time.monotonic() - started
 

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 from ebbtide import rights
+from ebbtide.generate.chart.cells import cells_profile
 from ebbtide.generate.chart.values import Values
 
 CHART = "helm/ebbtide"
@@ -30,6 +31,7 @@ def chart_files(crds: Mapping[str, str], dashboards: Mapping[str, str]) -> dict[
         "files/alerts.yaml": _text("deploy/alerts/alerts.yaml"),
         "files/recording.yaml": _text("deploy/alerts/recording.yaml"),
         "files/nats-users.conf": nats_users(),
+        "files/cells.json": cells_profile(),
     }
     found |= {f"files/crds/{name}": text for name, text in crds.items()}
     # In one line each: an annotation or a ConfigMap has its limits.

@@ -83,6 +83,39 @@ class Mount(Model):
     read_only: bool = Field(False, description="Nothing is written to it.")
 
 
+class Installer(Model):
+    """A DaemonSet that lays the profile on every node, as root and with the folder of the node."""
+
+    enabled: bool = Field(False, description="Else the administrator lays it there.")
+    namespace: Namespace = Field(
+        "ebbtide-nodes", description="Made, with the privileged standard: for this alone."
+    )
+    folder: str = Field(
+        "/var/lib/kubelet/seccomp", pattern=r"^/.+$", description="The kubelet's, on the node."
+    )
+
+
+class Sandbox(Model):
+    """How pods make cells for programs of answers (docs/reward.md). All empty: such jobs are refused."""
+
+    seccomp_profile: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*)?$",
+        description="On every node below the kubelet's folder seccomp: files/cells.json of the"
+        " chart, such as ebbtide/cells.json.",
+    )
+    app_armor_profile: str = Field(
+        "", description="Loaded on every node, where AppArmor forbids containers to mount."
+    )
+    runtime_class: str = Field("", description="With a kernel of its own, such as gvisor or kata.")
+    unisolated: bool = Field(
+        False, description="Let programs run without a cell where none can be made."
+    )
+    installer: Installer = Field(
+        default_factory=lambda: Installer(), description="Of the seccomp profile."
+    )
+
+
 class Jobs(Model):
     """Where jobs run and what their pods get."""
 
@@ -117,6 +150,9 @@ class Jobs(Model):
     shm_mib: int = Field(1024, ge=64, le=1 << 20, description="Shared memory of compute pods.")
     run_as_user: int = Field(10001, ge=1, le=2**31 - 1, description="User of every pod of a job.")
     env: Env = Field(default_factory=dict, description="More variables of every pod.")
+    sandbox: Sandbox = Field(
+        default_factory=lambda: Sandbox(), description="For rewards of type code."
+    )
     volumes: Mapping[str, Mount] = Field(
         default_factory=dict,
         description="Claims that every pod mounts, by name; the one of a file:// store is added.",

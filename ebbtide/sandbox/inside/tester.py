@@ -3,7 +3,8 @@
 Started as a script; needs the standard library alone. The program runs in a process of its own
 (`candidate.py`, or plainly where tests are inputs and outputs), which can neither look into this
 one (not dumpable, prctl(2)) nor hold the descriptor of the verdict. All of it is killed after each
-test.
+test. How much memory it holds is looked at from outside the cell (`ebbtide.sandbox.memory`), which
+kills it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from typing import Any, NoReturn
 _NOT_DUMPABLE = 4  # PR_SET_DUMPABLE
 _LOOK_SECONDS = 0.02
 _HERE = Path(__file__).parent
-_FIRST = 1
-"""The cell's init, which is bubblewrap's."""
+_INIT, _TESTER = 1, 2
+"""Numbers in a cell of bubblewrap's init and of this process."""
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -44,6 +45,7 @@ class Watch:
         self._limits = limits
         self._alone = alone
         self._until = 0.0
+        self._before = 0.0
         self.output: int | None = None
         self.program = 0
         signal.signal(signal.SIGALRM, self._look)
@@ -51,6 +53,7 @@ class Watch:
     def start(self) -> None:
         """A test begins."""
         self._until = time.monotonic() + self._limits["test_seconds"]
+        self._before = _spent()
         signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
 
     def stop(self) -> None:
@@ -68,22 +71,20 @@ class Watch:
             raise Fault("timeout")
         if self.output is not None and os.fstat(self.output).st_size > self._limits["output_bytes"]:
             raise Fault("output")
-        if self._resident() > self._limits["memory_bytes"]:
+
+    def judge(self, status: int) -> None:
+        """Raise Fault if the program ended with `status` because it broke a limit."""
+        long = _spent() - self._before >= self._limits["cpu_seconds"]
+        if status == -signal.SIGXCPU or (status == -signal.SIGKILL and long):
+            raise Fault("timeout")
+        if status == -signal.SIGKILL:  # from outside
             raise Fault("memory")
 
-    def _resident(self) -> int:
-        """Bytes of memory of all processes of the program."""
-        if not self._alone:
-            return _resident(self.program) if self.program else 0
-        pids = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
-        return sum(_resident(pid) for pid in pids - {_FIRST, os.getpid()})
 
-
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):  # it ended meanwhile
-        return 0
+def _spent() -> float:
+    """Processor time of all programs that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _limit(limits: dict[str, Any], *, alone: bool) -> None:
@@ -118,6 +119,7 @@ class Functions:
         self._answers, answers = os.pipe()
         self._most = most
         self._heard = b""
+        self._watch = watch
         script = str(_HERE / "candidate.py")
         self._process = spawn(
             [script, str(calls), str(answers)], pass_fds=(calls, answers), stdin=subprocess.DEVNULL
@@ -161,8 +163,7 @@ class Functions:
         return found
 
     def _explain(self) -> NoReturn:
-        if self._process.wait() == -signal.SIGXCPU:
-            raise Fault("timeout")
+        self._watch.judge(self._process.wait())
         raise EOFError("the program ended")
 
 
@@ -196,8 +197,7 @@ def prints(test: dict[str, str], program: str, *, spawn: Spawn, watch: Watch, mo
             status = process.wait()
         finally:
             watch.output = None  # before it is closed: the clock may look at any moment
-        if status == -signal.SIGXCPU:
-            raise Fault("timeout")
+        watch.judge(status)
         if os.fstat(printed.fileno()).st_size > most:
             raise Fault("output")
         printed.seek(0)
@@ -242,7 +242,7 @@ def main(asked: int, verdict: int) -> None:
         request = json.load(source)
     os.set_inheritable(verdict, False)
     # Never true outside a cell, where it would kill all that this user runs.
-    alone = bool(request["alone"]) and Path("/proc/1/comm").read_text().strip() == "bwrap"
+    alone = bool(request["alone"]) and (os.getppid(), os.getpid()) == (_INIT, _TESTER)
     limits, nonce = request["limits"], request["nonce"]
     watch = Watch(limits, alone=alone)
 

@@ -151,6 +151,7 @@ def _pod(
         interpreter="vllm" if role == DECODE and cast.spec.decode.engine == "vllm" else "",
         account=account(cast) if on_kubernetes and role == PLANNER else "",
         peers=peers(cast) if on_kubernetes and role == LEARNER else "",
+        cells=role == REWARD and cast.spec.programs is not None,
         template=_template(cast, role).get("spec") or {},
         runtime=cast.runtime,
     )

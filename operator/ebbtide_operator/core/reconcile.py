@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from ebbtide.objects import rfc3339, unix_time
 from ebbtide.ports import Resource
 from ebbtide.prices import unlisted
-from ebbtide.spec import RLHFJobSpec
+from ebbtide.spec import NO_PROGRAMS, RLHFJobSpec
 from ebbtide_operator.core import conditions, endings, fleets, gang, held, notes
 from ebbtide_operator.core.look import Look, Observed
 from ebbtide_operator.core.plan import Actions, Deletion, Note, Patch, Plan, end
@@ -42,7 +42,7 @@ def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
     if JOB_FINALIZER not in job.metadata.finalizers:
         return Plan(patches=(_take_on(job, site),))
     own = read_own(job)
-    spec = parse(job)
+    spec = _fit(parse(job), own, site)
     if isinstance(spec, str):
         return _refuse(kept, job, own, spec, now=now)
     cast = _cast(job, spec, site, seen.runtime)
@@ -89,6 +89,14 @@ def _cast(job: Resource, spec: RLHFJobSpec, site: Site, runtime: Resource | None
         return f"ClusterRLHFRuntime {spec.runtime_ref.name}: {error}"
     there = msgspec.structs.replace(site, kubernetes=kubernetes)
     return Cast(job, spec, there, runtime.spec)
+
+
+def _fit(spec: RLHFJobSpec | str, own: Own, site: Site) -> RLHFJobSpec | str:
+    """The specification, or why the installation does not run it: programs want cells."""
+    if isinstance(spec, str) or own.ended or spec.programs is None or site.kubernetes is None:
+        return spec
+    told = f"spec.reward.components.{spec.programs}: {NO_PROGRAMS}"
+    return spec if site.kubernetes.sandbox.there else told
 
 
 def _refuse(

@@ -17,7 +17,7 @@ from ebbtide.ports import Resource
 from ebbtide_operator.core.nearness import near_learner
 from ebbtide_operator.core.overlay import overlay
 from ebbtide_operator.core.pods import DECODE, LEARNER, POOL, PREFILL
-from ebbtide_operator.core.site import KubeSite, Mount, NodePool, overridden
+from ebbtide_operator.core.site import KubeSite, Mount, NodePool, Sandbox, overridden
 from ebbtide_operator.podspec import PodSpec
 
 _COMPUTING = (LEARNER, DECODE, PREFILL)
@@ -52,6 +52,7 @@ class Renderer:
             **_named(spec, pod.metadata.name),
             **self._scheduling(role, pool),
             **self._nearness(pod.metadata.labels),
+            **(_kernel(self._site.sandbox) if spec.cells else {}),
         }
         return overlay(made, spec.template)
 
@@ -63,7 +64,7 @@ class Renderer:
             "imagePullPolicy": self._site.image_pull_policy,
             "command": list(spec.command),
             "env": self._env(spec),
-            "securityContext": _CONFINED,
+            "securityContext": _CONFINED | (_profiles(self._site.sandbox) if spec.cells else {}),
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "volumeMounts": self._mounts(role),
             **_resources(asked, pool.claims),
@@ -77,6 +78,8 @@ class Renderer:
                 "EBBTIDE_HEALTH_HOST": "0.0.0.0",  # noqa: S104 - the kubelet probes from outside
                 "EBBTIDE_HEALTH_PORT": str(self._site.health_port),
             }
+        if spec.cells and self._site.sandbox.unisolated:
+            plain["EBBTIDE_SANDBOX"] = "if-possible"
         if spec.account:
             plain["EBBTIDE_CLUSTER"] = "kubernetes"
         secret = [
@@ -155,11 +158,29 @@ def _of_pod(user: int) -> dict[str, Any]:
     }
 
 
-_CONFINED: Mapping[str, Any] = {
+_CONFINED: dict[str, Any] = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+
+
+def _kernel(sandbox: Sandbox) -> dict[str, str]:
+    """A runtime class with a kernel of its own goes before the pool's."""
+    return {"runtimeClassName": sandbox.runtime_class} if sandbox.runtime_class else {}
+
+
+def _profiles(sandbox: Sandbox) -> dict[str, Any]:
+    """What the node lets the container do; the restricted standard takes profiles of the node."""
+    named = {
+        "seccompProfile": sandbox.seccomp_profile,
+        "appArmorProfile": sandbox.app_armor_profile,
+    }
+    return {
+        kind: {"type": "Localhost", "localhostProfile": name}
+        for kind, name in named.items()
+        if name
+    }
 
 
 def _mounts(role: str) -> list[dict[str, str]]:

@@ -45,6 +45,24 @@ class Mount(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     read_only: bool = False
 
 
+class Sandbox(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What pods that run programs of answers get, so that they can make cells (docs/reward.md).
+
+    `seccomp_profile`, `app_armor_profile`: profiles on the nodes (type Localhost). `unisolated`:
+    the administrator lets programs run without a cell where none can be made.
+    """
+
+    seccomp_profile: str = ""
+    app_armor_profile: str = ""
+    runtime_class: str = ""
+    unisolated: bool = False
+
+    @property
+    def there(self) -> bool:
+        """Whether such jobs are taken at all."""
+        return bool(self.seccomp_profile or self.runtime_class or self.unisolated)
+
+
 class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How pods are made on Kubernetes.
 
@@ -63,6 +81,7 @@ class KubeSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     topology: tuple[str, ...] = TOPOLOGY
     """Labels of nodes that are near each other, the nearest first: pods that compute prefer to be
     near their learner. None: they stand anywhere."""
+    sandbox: Sandbox = Sandbox()
     volumes: Mapping[str, Mount] = {}
     """What every pod mounts, by name: a store that is a folder, an environment of programs."""
     health_port: int = 8080

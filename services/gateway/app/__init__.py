@@ -76,7 +76,12 @@ def routes(parts: Parts, registry: CollectorRegistry) -> FastAPI:
     )
     streams = Streams(parts.settings.max_streams)
     here = gpus.count() if parts.settings.runs_here else None
-    look = partial(preflight.look, paths=parts.settings.check_paths, gpus=here)
+    look = partial(
+        preflight.look,
+        paths=parts.settings.check_paths,
+        gpus=here,
+        programs=parts.settings.programs,
+    )
     # Installed one by one on the app's own router: a nested router hides its routes' methods.
     histories, tallies = Histories(blobs=parts.blobs), Tallies(blobs=parts.blobs)
     held = HeldTime(blobs=parts.blobs)

@@ -19,6 +19,7 @@ from ebbtide.data.sources import local_path
 from ebbtide.engines.vllm.limits import check_fit, limits_of
 from ebbtide.errors import Refused
 from ebbtide.spec import (
+    NO_PROGRAMS,
     DpoSpec,
     FileSource,
     FunctionReward,
@@ -50,12 +51,15 @@ class Findings(msgspec.Struct, frozen=True):
     warnings: tuple[Fault, ...] = ()
 
 
-def look(job: RLHFJob, *, paths: bool, gpus: int | None = None) -> Findings:
+def look(job: RLHFJob, *, paths: bool, gpus: int | None = None, programs: bool = True) -> Findings:
     """Findings of `job`; `paths` is off where this process does not see the learner's files.
 
-    `gpus`: of this machine, where jobs run on it; None: they run elsewhere.
+    `gpus`: of this machine, where jobs run on it; None: they run elsewhere. `programs`: whether
+    any of answers are run.
     """
     faults = [*_rewards(job), *_tasks(job), *_template(job)]
+    if not programs and (number := job.spec.programs) is not None:
+        faults.append(Fault(f"/spec/reward/components/{number}", NO_PROGRAMS))
     if gpus == 0:
         faults += _devices(job)
     if paths:

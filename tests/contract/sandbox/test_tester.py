@@ -22,7 +22,7 @@ def test_nobody_looks_at_an_output_that_is_closed(
 ) -> None:
     """The clock looks at any moment: a look at a closed descriptor failed a right answer."""
     monkeypatch.chdir(tmp_path)
-    watch: Any = SimpleNamespace(program=0, output=None)
+    watch: Any = SimpleNamespace(program=0, output=None, judge=int)
     test = {"stdin": "", "stdout": "1"}
     assert prints(test, "print(1)", spawn=spawn, watch=watch, most=100)
     assert watch.program

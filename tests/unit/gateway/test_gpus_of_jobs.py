@@ -1,4 +1,4 @@
-"""A job that asks for a GPU where there is none."""
+"""A job that asks for a GPU, or for programs to be run, where there is neither."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ebbtide.spec import NO_PROGRAMS
 from ebbtide.spec.check import check
 from services.gateway.app.preflight import look
 from services.gateway.settings import GatewaySettings
@@ -74,3 +75,13 @@ def test_without_a_gpu_there_is_nothing_to_offload_from() -> None:
     asked = {"learner": {"cpuOffload": True}}
     assert "remove it" in faults(0, **asked)["/spec/learner/cpuOffload"]
     assert faults(1, **asked) == {}
+
+
+def test_programs_of_answers_are_refused_where_none_are_run() -> None:
+    reward = {"components": [{"type": "exact", "name": "e"}, {"type": "code", "name": "c"}]}
+    job = check(a_job(reward=reward))
+    refused = look(job, paths=False, programs=False).faults
+    assert [(fault.pointer, fault.detail) for fault in refused] == [
+        ("/spec/reward/components/1", NO_PROGRAMS)
+    ]
+    assert look(job, paths=False).faults == ()

@@ -8,7 +8,7 @@ from ebbtide import labels
 from ebbtide.objects import Key
 from ebbtide.testing.jobs import a_job, a_spec, an_sft_spec
 from ebbtide_operator.core.reconcile import JOB_FINALIZER
-from ebbtide_operator.core.site import Site
+from ebbtide_operator.core.site import KubeSite, Sandbox, Site
 from tests.unit.operator.worlds import JOB, POOL, World, running
 
 
@@ -55,6 +55,28 @@ def test_actors_alone_run_in_vllms_environment_and_are_not_forked() -> None:
     others = [*world.pods("learner"), *world.pods("planner"), *world.pods("reward")]
     assert {(p.spec.interpreter, p.spec.warm) for p in world.pods("decode")} == {("vllm", False)}
     assert {p.spec.interpreter for p in others} == {""}
+
+
+def with_programs(sandbox: Sandbox) -> World:
+    kube = KubeSite(image="ebbtide:1", sandbox=sandbox)
+    components = [{"type": "exact", "name": "e"}, {"type": "code", "name": "c"}]
+    return World(a_job(reward={"components": components}), site=Site(kubernetes=kube))
+
+
+def test_programs_are_refused_where_no_cell_is_set_up_and_the_fix_is_named() -> None:
+    world = with_programs(Sandbox())
+    world.rest()
+    assert world.pods() == []
+    assert world.reason("Accepted") == "SpecInvalid"
+    said = next(one.message for one in world.own.conditions if one.type == "Accepted")
+    assert "spec.reward.components.1" in said
+    assert "jobs.sandbox" in said
+
+
+def test_programs_are_taken_where_cells_are_set_up() -> None:
+    world = with_programs(Sandbox(seccomp_profile="ebbtide/cells.json"))
+    world.rest()
+    assert world.pods("reward")[0].spec.cells
 
 
 def test_an_invalid_job_starts_nothing_and_says_why() -> None:

@@ -21,7 +21,7 @@ from ebbtide_operator.core.companions import access, meeting
 from ebbtide_operator.core.nearness import PREFERRED
 from ebbtide_operator.core.pods import Cast
 from ebbtide_operator.core.render import Renderer
-from ebbtide_operator.core.site import TOPOLOGY, KubeSite, Mount, NodePool, Site
+from ebbtide_operator.core.site import TOPOLOGY, KubeSite, Mount, NodePool, Sandbox, Site
 from ebbtide_operator.core.status import FIELDS, Own, PoolStatus
 
 GPU = NodePool(
@@ -86,6 +86,47 @@ def test_a_job_adds_to_its_pods_and_replaces_nothing() -> None:
     assert spec["runtimeClassName"] == "nvidia"
     assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1", "a": "2"}
     assert env(spec)["X"]["value"] == "1"
+
+
+PROGRAM = {"components": [{"type": "code", "name": "program"}]}
+CELLS = Sandbox(seccomp_profile="ebbtide/cells.json", app_armor_profile="cells")
+
+
+def scorer(sandbox: Sandbox, **changes: Any) -> dict[str, Any]:
+    kube = msgspec.structs.replace(KUBE, sandbox=sandbox)
+    return dict(Renderer(kube)(pods.reward_pod(cast(kube, **changes), 1, 0)))
+
+
+def test_a_scorer_of_programs_may_make_cells_and_keeps_all_other_bounds() -> None:
+    spec = scorer(CELLS, reward=PROGRAM)
+    mine = spec["containers"][0]["securityContext"]
+    profile = {"type": "Localhost", "localhostProfile": "ebbtide/cells.json"}
+    assert mine["seccompProfile"] == profile
+    assert mine["appArmorProfile"] == {"type": "Localhost", "localhostProfile": "cells"}
+    assert mine["capabilities"] == {"drop": ["ALL"]}
+    assert mine["allowPrivilegeEscalation"] is False
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_no_other_pod_may_make_cells() -> None:
+    kube = msgspec.structs.replace(KUBE, sandbox=CELLS)
+    job = cast(kube, reward=PROGRAM)
+    others = (pods.planner_pod(job, 1, 0), pods.decode_pod(job, pods.pool_object(job), 1, 0))
+    made = [Renderer(kube)(pod) for pod in others] + [scorer(CELLS)]
+    assert all("seccompProfile" not in one["containers"][0]["securityContext"] for one in made)
+
+
+def test_the_sandboxs_runtime_class_goes_before_the_pools() -> None:
+    own = Sandbox(runtime_class="gvisor")
+    reward = {**PROGRAM, "pool": "gpu"}
+    assert scorer(own, reward=reward)["runtimeClassName"] == "gvisor"
+    assert scorer(CELLS, reward=reward)["runtimeClassName"] == "nvidia"
+
+
+def test_programs_run_without_a_cell_only_if_the_administrator_says_so() -> None:
+    loose = env(scorer(Sandbox(unisolated=True), reward=PROGRAM))
+    assert loose["EBBTIDE_SANDBOX"]["value"] == "if-possible"
+    assert "EBBTIDE_SANDBOX" not in env(scorer(CELLS, reward=PROGRAM))
 
 
 def _wishes(spec: Mapping[str, Any]) -> dict[str, int]:
