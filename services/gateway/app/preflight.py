@@ -66,7 +66,7 @@ def look(job: RLHFJob, *, paths: bool, gpus: int | None = None) -> Findings:
 def _devices(job: RLHFJob) -> Iterator[Fault]:
     """Roles and judges that ask for a GPU where there is none."""
     spec = job.spec
-    asked = {"learner": spec.learner.device}
+    asked = {"learner": spec.learner.device} if spec.learns else {}
     if spec.samples and spec.decode.engine != "emulated":
         asked["decode"] = spec.decode.device
     if spec.prefill.mode != "colocated":
@@ -77,7 +77,7 @@ def _devices(job: RLHFJob) -> Iterator[Fault]:
     for place, device in asked.items():
         if device == "cuda":
             yield Fault(f"/spec/{place}/device", _NO_GPU)
-    if spec.learner.cpu_offload:
+    if spec.learns and spec.learner.cpu_offload:
         yield Fault("/spec/learner/cpuOffload", _NOTHING_TO_OFFLOAD)
 
 
