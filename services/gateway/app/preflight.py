@@ -16,6 +16,7 @@ import msgspec
 from ebbtide.data import jsonl
 from ebbtide.data.patterns import matching
 from ebbtide.data.sources import local_path
+from ebbtide.engines.model_files import check_weights
 from ebbtide.engines.vllm.limits import check_fit, limits_of
 from ebbtide.errors import Refused
 from ebbtide.spec import (
@@ -102,6 +103,8 @@ def _template(job: RLHFJob) -> Iterator[Fault]:
 def _model(job: RLHFJob) -> Iterator[Fault]:
     model = job.spec.model
     yield from _looked("/spec/model/uri", _model_folder(model))
+    if not job.spec.learns:
+        yield from _looked("/spec/model/uri", _weights(model))
     if model.tokenizer_uri:
         pointer = "/spec/model/tokenizerUri"
         yield from _looked(pointer, _tokenizer_folder(model, pointer))
@@ -119,6 +122,14 @@ def _model_folder(model: ModelSpec) -> Iterator[Fault]:
         yield Fault(pointer, f"{folder} has no *.safetensors file")
     if not model.tokenizer_uri:
         yield from _tokenizer_folder(model, pointer)
+
+
+def _weights(model: ModelSpec) -> Iterator[Fault]:
+    """Where nobody learns, the files are published as they are; a missing folder is told already."""
+    folder = _path(model.uri)
+    if any(folder.glob("*.safetensors")):
+        check_weights(folder, model.dtype)
+    yield from ()
 
 
 def _tokenizer_folder(model: ModelSpec, pointer: str) -> Iterator[Fault]:

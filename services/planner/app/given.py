@@ -18,29 +18,28 @@ from ebbtide.engines.policies import INDEX_NAME, policy_digest
 from ebbtide.errors import NotFound, Refused
 from ebbtide.logs import Log
 from ebbtide.ports import Blobs
-from ebbtide.spec import ModelSpec
+from ebbtide.spec import ModelSpec, RLHFJobSpec
 from ebbtide.wire import PolicyIndex, PolicyRef, Ref, decode, digest, encode
-from services.planner.app.world import World
 from services.planner.core.config import Given
 
 _CONFIG = "config.json"
 
 
-async def find_given(world: World, log: Log) -> Given | None:
+async def find_given(spec: RLHFJobSpec, *, uid: str, blobs: Blobs, log: Log) -> Given | None:
     """What all steps sample from; None where a learner publishes. Raises Refused for bad files.
 
     What is there is taken as it is: the model's files may change later, the job's policy does not.
     """
-    if world.spec.learns:
+    if spec.learns:
         return None
-    place = f"{paths.base(world.settings.job_uid)}{INDEX_NAME}"
+    place = f"{paths.base(uid)}{INDEX_NAME}"
     try:
-        data = await world.blobs.get(place)
+        data = await blobs.get(place)
     except NotFound:
-        log.info("publishing the model's files", uri=world.spec.model.uri)
-        index = await _published(world.blobs, world.spec.model, place)
-        await world.blobs.put_if_absent(place, encode(index))
-        data = await world.blobs.get(place)
+        log.info("publishing the model's files", uri=spec.model.uri)
+        index = await _published(blobs, spec.model, place)
+        await blobs.put_if_absent(place, encode(index))
+        data = await blobs.get(place)
     found = decode(data, PolicyIndex)
     log.info("policy given", policy=found.policy, tensors=len(found.tensors))
     return Given(found.policy, Ref(place, digest(data), len(data)))

@@ -109,7 +109,9 @@ async def wait_for_data(
 
 
 async def _find(world: World, process: Process) -> tuple[Data, Given | None]:
-    return await find_data(world, process.log), await find_given(world, process.log)
+    data = await find_data(world, process.log)
+    uid, log = world.settings.job_uid, process.log
+    return data, await find_given(world.spec, uid=uid, blobs=world.blobs, log=log)
 
 
 async def read_profile(world: World, notice: Notice, ledger: Ledger) -> ProfileFile | None:
