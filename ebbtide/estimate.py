@@ -69,7 +69,7 @@ def shape_of(config: Mapping[str, Any], parameters: int) -> ModelShape | None:
 
 def members(spec: RLHFJobSpec) -> dict[str, int]:
     """Processes by role while the job runs, actors as at its start."""
-    found = {"planner": 1, "learner": spec.learner.ranks}
+    found = {"planner": 1} | ({"learner": spec.learner.ranks} if spec.learns else {})
     if _samples_itself(spec):
         found |= {"decode": spec.decode.replicas}
         found |= {"reward": spec.reward.replicas if spec.reward else 0}
@@ -88,7 +88,7 @@ def cost_per_hour(spec: RLHFJobSpec) -> float | None:
 
 def memory(spec: RLHFJobSpec, shape: ModelShape) -> tuple[Memory, ...]:
     """The account of each role that holds the model."""
-    found = [*_learner(spec, shape)]
+    found = _learner(spec, shape) if spec.learns else []
     if _samples_itself(spec) and spec.decode.engine != "emulated":
         found.append(_actor(spec, shape))
         if spec.prefill.mode == "service":
@@ -227,6 +227,7 @@ class Alike(msgspec.Struct, frozen=True):
 def same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two specs ask for the same work of the same machines, whatever the data."""
     parts = (
+        "mode",
         "model",
         "algorithm",
         "decode",

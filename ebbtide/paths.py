@@ -58,7 +58,7 @@ def policy(uid: str, n_attempt: int, version: int) -> str:
 
 
 def base(uid: str) -> str:
-    """Folder of the weights that a job's adapters are added to: a publication, written once."""
+    """A publication that is written once: what a job's adapters are added to, or all of its policy."""
     return f"jobs/{uid}/base/"
 
 

@@ -292,7 +292,7 @@ class StepReport(Model):
     step: int = Field(ge=0)
     attempt: int = Field(ge=0)
     epoch: int = Field(ge=0, description="The planner's epoch at the commit.")
-    kind: Literal["train", "eval", "sft"] = Field("train", description="eval: the closing step.")
+    kind: Literal["train", "rollout", "eval", "sft"] = Field("train", description="eval: the last.")
     policy: int = Field(ge=0, description="Version that was sampled from.")
     policy_digest: str
     next_policy: int = Field(ge=0, description="Version after the step.")

@@ -16,6 +16,7 @@ _BLOBS: dict[str, tuple[str, ...]] = {
         "jobs/{uid}/attempts/*/batches/*",
         "jobs/{uid}/attempts/*/manifests/*",
         "jobs/{uid}/attempts/*/planner/*",
+        "jobs/{uid}/base/*",
         "jobs/{uid}/steps/*",
         "datasets/*",
         "jobs/{uid}/logs/planner/*",

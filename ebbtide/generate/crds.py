@@ -69,6 +69,16 @@ JOB_RULES = (
         ".dataset",
     ),
     Rule(
+        "self.mode != 'rollout-only' || (!has(self.recorded)"
+        " && !(self.algorithm.type in ['sft', 'dpo', 'reward-model']))",
+        "mode rollout-only is for jobs that sample: remove it",
+    ),
+    Rule(
+        "self.mode != 'rollout-only' || !has(self.training.lora)",
+        "training.lora is not for mode rollout-only, which learns nothing: remove it",
+        ".training",
+    ),
+    Rule(
         "!has(self.budget) || self.prices.size() > 0",
         "budget needs prices: add prices[] or remove budget",
     ),
@@ -88,6 +98,7 @@ JOB_RULES = (
         "model.uri must hold no credentials: name a secret",
         ".model",
     ),
+    Rule("self.mode == oldSelf.mode", "mode cannot be changed: make a new job", ".mode"),
     Rule("self.model == oldSelf.model", "model cannot be changed: make a new job", ".model"),
     Rule(
         "self.dataset == oldSelf.dataset", "dataset cannot be changed: make a new job", ".dataset"

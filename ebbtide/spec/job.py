@@ -42,7 +42,11 @@ from ebbtide.spec.training import (
 class RLHFJobSpec(Model):
     """One reinforcement-learning job: everything that shapes it."""
 
-    mode: Literal["sync"] = Field("sync", description="Strictly on-policy, step by step.")
+    mode: Literal["sync", "rollout-only"] = Field(
+        "sync",
+        description="sync: strictly on-policy, step by step. rollout-only: sample and score with the"
+        " model as it is; no learner runs, and batches are kept for a job with recorded.",
+    )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="Seed of everything that is random.")
     suspend: bool = Field(False, description="Free every pod; resume from the checkpoint.")
     model: ModelSpec = Field(description="The policy.")
@@ -108,6 +112,11 @@ class RLHFJobSpec(Model):
         found = self.reward.components if self.reward else ()
         return next((i for i, one in enumerate(found) if isinstance(one, CodeReward)), None)
 
+    @property
+    def learns(self) -> bool:
+        """Whether there is a learner; else the policy is the model's own files."""
+        return self.mode != "rollout-only"
+
     @model_validator(mode="after")
     def _coherent(self) -> RLHFJobSpec:
         kind = self.algorithm.type
@@ -125,6 +134,7 @@ class RLHFJobSpec(Model):
             raise ValueError("prices names a pool twice: keep one price per pool")
         if self.budget and not self.prices:
             raise ValueError("budget needs prices: add prices[] or remove budget")
+        self._check_mode()
         self._check_evaluation()
         self._check_reward_model()
         self._check_critic()
@@ -139,6 +149,22 @@ class RLHFJobSpec(Model):
         for name, wanted in asked.items():
             if wanted is not None:
                 raise ValueError(f"{name} is not for {what}: remove it")
+
+    def _check_mode(self) -> None:
+        """A job that never learns has answers to sample, and nothing to adapt."""
+        if self.learns:
+            return
+        if not self.samples:
+            what = (
+                "a job with recorded" if self.recorded else f"algorithm.type {self.algorithm.type}"
+            )
+            raise ValueError(
+                f"mode rollout-only is not for {what}, which samples nothing: remove it"
+            )
+        if self.training.lora is not None:
+            raise ValueError(
+                "training.lora is not for mode rollout-only, which learns nothing: remove it"
+            )
 
     def _check_evaluation(self) -> None:
         """A stored job has every default filled in, so only another value is known to be asked."""

@@ -44,6 +44,7 @@ PRICED: dict[str, Any] = {"prices": [{"pool": "default", "perHour": 1.0}]}
 SERVICE = {"prefill": {"mode": "service"}}
 SFT = an_sft_spec()
 RECORDED: dict[str, Any] = {"recorded": {"uid": "u-1"}}
+ROLLOUTS: dict[str, Any] = {"mode": "rollout-only"}
 EVAL = {"dataset": {"eval": {"type": "jsonl", "uri": "/data/eval.jsonl"}}}
 
 # By message: a job that passes and one that does not.
@@ -54,6 +55,11 @@ CREATED = {
     "dataset.eval is not for a job with recorded": (
         job("a", reward=None, **RECORDED),
         job("b", **RECORDED, **EVAL),
+    ),
+    "mode rollout-only is for": (job("a", **ROLLOUTS), job("b", SFT, **ROLLOUTS)),
+    "training.lora is not for": (
+        job("a", **ROLLOUTS),
+        job("b", **ROLLOUTS, training={"lora": {"rank": 2}}),
     ),
     "budget needs prices": (job("a", **BUDGET, **PRICED), job("b", **BUDGET)),
     "decode.replicas must lie": (
@@ -72,6 +78,7 @@ CREATED = {
 }
 # By message: a patch of a job that runs and passes, and one that does not.
 CHANGED = {
+    "mode cannot be changed": ({"seed": 5}, ROLLOUTS),
     "model cannot be changed": ({"seed": 1}, {"model": {"uri": "/models/other"}}),
     "dataset cannot be changed": ({"seed": 2}, {"dataset": {"train": {"uri": "/data/x.jsonl"}}}),
     "algorithm.type cannot be": (

@@ -91,7 +91,7 @@ class Look(msgspec.Struct, frozen=True):
         """How many pods of the role a running job has."""
         spec = self.cast.spec
         if role == LEARNER:
-            return spec.learner.ranks
+            return spec.learner.ranks if spec.learns else 0
         if role == PLANNER:
             return 1
         if not self.cast.scores:

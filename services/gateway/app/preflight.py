@@ -16,6 +16,7 @@ import msgspec
 from ebbtide.data import jsonl
 from ebbtide.data.patterns import matching
 from ebbtide.data.sources import local_path
+from ebbtide.engines.model_files import check_weights
 from ebbtide.engines.vllm.limits import check_fit, limits_of
 from ebbtide.errors import Refused
 from ebbtide.spec import (
@@ -70,7 +71,7 @@ def look(job: RLHFJob, *, paths: bool, gpus: int | None = None, programs: bool =
 def _devices(job: RLHFJob) -> Iterator[Fault]:
     """Roles and judges that ask for a GPU where there is none."""
     spec = job.spec
-    asked = {"learner": spec.learner.device}
+    asked = {"learner": spec.learner.device} if spec.learns else {}
     if spec.samples and spec.decode.engine != "emulated":
         asked["decode"] = spec.decode.device
     if spec.prefill.mode != "colocated":
@@ -81,7 +82,7 @@ def _devices(job: RLHFJob) -> Iterator[Fault]:
     for place, device in asked.items():
         if device == "cuda":
             yield Fault(f"/spec/{place}/device", _NO_GPU)
-    if spec.learner.cpu_offload:
+    if spec.learns and spec.learner.cpu_offload:
         yield Fault("/spec/learner/cpuOffload", _NOTHING_TO_OFFLOAD)
 
 
@@ -106,6 +107,8 @@ def _template(job: RLHFJob) -> Iterator[Fault]:
 def _model(job: RLHFJob) -> Iterator[Fault]:
     model = job.spec.model
     yield from _looked("/spec/model/uri", _model_folder(model))
+    if not job.spec.learns:
+        yield from _looked("/spec/model/uri", _weights(model))
     if model.tokenizer_uri:
         pointer = "/spec/model/tokenizerUri"
         yield from _looked(pointer, _tokenizer_folder(model, pointer))
@@ -123,6 +126,14 @@ def _model_folder(model: ModelSpec) -> Iterator[Fault]:
         yield Fault(pointer, f"{folder} has no *.safetensors file")
     if not model.tokenizer_uri:
         yield from _tokenizer_folder(model, pointer)
+
+
+def _weights(model: ModelSpec) -> Iterator[Fault]:
+    """Where nobody learns, the files are published as they are; a missing folder is told already."""
+    folder = _path(model.uri)
+    if any(folder.glob("*.safetensors")):
+        check_weights(folder, model.dtype)
+    yield from ()
 
 
 def _tokenizer_folder(model: ModelSpec, pointer: str) -> Iterator[Fault]:

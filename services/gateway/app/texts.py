@@ -39,9 +39,10 @@ class Tokenizers:
         return self._kept[uid]
 
     async def _published(self, uid: str, policies: Iterable[PolicyRef]) -> bytes | None:
-        for policy in policies:
+        folders = [paths.policy(uid, policy.attempt, policy.n) for policy in policies]
+        for folder in (*folders, paths.base(uid)):
             try:
-                return await self._blobs.get(paths.policy(uid, policy.attempt, policy.n) + _FILE)
+                return await self._blobs.get(folder + _FILE)
             except NotFound:
                 continue  # retention keeps the newest publications alone
         return None

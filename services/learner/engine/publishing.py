@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
+from ebbtide.engines.model_files import TOKENIZER_FILES
 from ebbtide.engines.publication import write_publication
 from ebbtide.errors import Temporary
 from ebbtide.wire import AdapterOf, PolicyIndex, pack_floats, pack_ints
@@ -24,17 +25,6 @@ from services.learner.engine.policy import Policy
 from services.learner.engine.reward_model import ScoreModel
 
 PROBE_TOKENS = 32
-_TOKENIZER = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.model",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "chat_template.jinja",
-)
 
 
 @dataclass(frozen=True)
@@ -152,7 +142,7 @@ def write_skeleton(
         kind: type = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]  # type: ignore[assignment] # one model
         config.architectures = [kind.__name__]
     config.save_pretrained(folder)
-    wanted = [model / "generation_config.json", *(tokenizer / name for name in _TOKENIZER)]
+    wanted = [model / "generation_config.json", *(tokenizer / name for name in TOKENIZER_FILES)]
     for path in wanted:
         if path.is_file():
             shutil.copyfile(path, folder / path.name)

@@ -14,13 +14,14 @@ from ebbtide.wire import Fence
 from services.planner.app.data import find_data
 from services.planner.app.ears import Ears, say_alive
 from services.planner.app.errands import Errands
+from services.planner.app.given import find_given
 from services.planner.app.metrics import PlannerMetrics
 from services.planner.app.notice import Notice
 from services.planner.app.opening import take_over
 from services.planner.app.performer import Performer
 from services.planner.app.profiles import find_profile
 from services.planner.app.world import World
-from services.planner.core.config import Data, Patience, configure
+from services.planner.core.config import Data, Given, Patience, configure
 from services.planner.core.effects import ScalePool
 from services.planner.core.events import Event, Suspend
 from services.planner.core.planner import Planner
@@ -38,13 +39,19 @@ async def live(world: World, process: Process) -> None:
     log.info("took over", epoch=fence.planner_epoch, step=book.next_step, parent=book.parent)
     process.spawn(say_alive(world, fence), name="alive")
     notice = Notice(world=world, fence=fence, log=log)
-    data = await wait_for_data(world, process, notice, ledger)
-    if data is None:
+    found = await wait_for_data(world, process, notice, ledger)
+    if found is None:
         return
+    data, given = found
     profile = await read_profile(world, notice, ledger)
     patience = Patience(lease=settings.lease_seconds, join=settings.join_seconds)
     config = configure(
-        world.spec, job_uid=settings.job_uid, data=data, patience=patience, profile=profile
+        world.spec,
+        job_uid=settings.job_uid,
+        data=data,
+        patience=patience,
+        profile=profile,
+        given=given,
     )
     now = world.clock.now()
     planner = Planner(config=config, data=data, book=book, pod=settings.pod, now=now)
@@ -78,14 +85,14 @@ async def live(world: World, process: Process) -> None:
 
 async def wait_for_data(
     world: World, process: Process, notice: Notice, ledger: Ledger
-) -> Data | None:
-    """The data, or None if the process must go before they are there.
+) -> tuple[Data, Given | None] | None:
+    """The data, and the policy of a job that never learns; None if the process must go before.
 
-    Data that are refused end the job, unless `ledger` has another owner by now (raises Fenced).
+    What is refused ends the job, unless `ledger` has another owner by now (raises Fenced).
     """
     with suppress(Temporary, Conflict, NotFound):  # it is news, and no more
         await notice.preparing()
-    finding = asyncio.ensure_future(find_data(world, process.log))
+    finding = asyncio.ensure_future(_find(world, process))
     leaving = asyncio.ensure_future(process.drain.wait())
     ends: set[asyncio.Future[Any]] = {finding, leaving}
     try:
@@ -99,6 +106,12 @@ async def wait_for_data(
         leaving.cancel()
         finding.cancel()
         await asyncio.wait({finding})  # it ends its child process before we go
+
+
+async def _find(world: World, process: Process) -> tuple[Data, Given | None]:
+    data = await find_data(world, process.log)
+    uid, log = world.settings.job_uid, process.log
+    return data, await find_given(world.spec, uid=uid, blobs=world.blobs, log=log)
 
 
 async def read_profile(world: World, notice: Notice, ledger: Ledger) -> ProfileFile | None:

@@ -21,7 +21,7 @@ from ebbtide.spec import (
     SupervisedSpec,
     ValueOfTime,
 )
-from ebbtide.wire import DatasetIndex, Ref
+from ebbtide.wire import DatasetIndex, PolicyRef, Ref
 from services.planner.core.steering import Steering, steer
 
 
@@ -104,6 +104,13 @@ class Recorded(msgspec.Struct, frozen=True):
     first: int
 
 
+class Given(msgspec.Struct, frozen=True):
+    """The published policy that a job without a learner samples from, in every step."""
+
+    policy: PolicyRef
+    index: Ref
+
+
 class Deadlines(msgspec.Struct, frozen=True):
     """Seconds, as in the job's spec."""
 
@@ -151,6 +158,13 @@ class JobConfig(msgspec.Struct, frozen=True):
     steering: Steering = Steering()
     packed: bool = False
     shared: bool = False
+    given: Given | None = None
+    """There is no learner: `ranks` are those that its batches are laid out for."""
+
+    @property
+    def learners(self) -> int:
+        """Pods of the learner that the job holds."""
+        return 0 if self.given else self.ranks
 
     @property
     def last_step(self) -> int:
@@ -193,10 +207,12 @@ def configure(
     data: Data,
     patience: Patience | None = None,
     profile: ProfileFile | None = None,
+    given: Given | None = None,
 ) -> JobConfig:
     """Draw the core's configuration from a checked spec and the data that was prepared.
 
-    `profile`: the file at `decode.profile`, if the job names one.
+    `profile`: the file at `decode.profile`, if the job names one. `given`: the policy of a job that
+    never learns.
     """
     return JobConfig(
         job_uid=job_uid,
@@ -219,6 +235,7 @@ def configure(
         steering=steer(spec, profile),
         packed=spec.learner.packing,
         shared=spec.learner.share_prompts,
+        given=given,
     )
 
 

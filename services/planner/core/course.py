@@ -193,17 +193,17 @@ class Course:
 
     def _start(self) -> bool:
         """Go on once it is known what to sample from and where that is published."""
-        book, beat = self._pen.book, self._training.heard
+        book, held = self._pen.book, self._training.policy
         if book.open is not None and not book.open.undecoded:
             self.phase = DECODE  # and beyond: nothing is left to sample
             return True
-        policy = book.policy or (beat.policy if beat else None)
+        policy = book.policy or held
         index = self._index(policy) if policy else None
         if policy is None or index is None:
             return False
-        if book.restored and (beat is None or beat.policy is None):
+        if book.restored and held is None:
             return False  # it is still restoring: nothing is sampled before it has
-        if book.restored and beat and beat.policy != policy:
+        if book.restored and held != policy:
             self.end("failed", "RestoreMismatch", "the learner restored another policy")
             return False
         if book.next_step == 0 and book.initial not in ("", policy.digest):
@@ -301,6 +301,8 @@ class Course:
             self.phase = LEARN
             if refills(self._config):
                 self._read_ahead(step)  # only now is it known where the next step begins
+            if self._config.given:
+                self._commit(step, None)  # nobody learns from it
         return True
 
     def _refill(self, step: OpenStep, missing: int) -> bool:
@@ -376,11 +378,7 @@ class Course:
             economy=self._config.economy,
             job_uid=self._config.job_uid,
             decision=decision_report(
-                step,
-                lengths=book.lengths,
-                marks=self.marks,
-                now=now,
-                stretches=stretches,
+                step, lengths=book.lengths, marks=self.marks, now=now, stretches=stretches
             ),
             prefill=self._prefill_meter.taken(),
             counted=self._counts.taken(),
@@ -389,7 +387,7 @@ class Course:
         )
         done = report(ending)
         if self._layout is not None:
-            self._layout.committed(step, done, trained=learned is not None)
+            self._layout.committed(step, done, trained=done.kind != "eval")
         self.last_reward = done.rewards.mean if done.rewards else self.last_reward
         self._pen.do(Report(done, self.marks.opened))
         self._training.closed()

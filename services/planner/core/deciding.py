@@ -182,13 +182,13 @@ def terms(config: JobConfig) -> Terms:
     """What is held while actors decode: the learner's ranks, a scorer, the planner."""
     economy, steering = config.economy, config.steering
     price = economy.per_hour
-    held = [price.get("planner"), price.get("reward"), *[price.get("learner")] * config.ranks]
+    held = [price.get("planner"), price.get("reward"), *[price.get("learner")] * config.learners]
     known = [one for one in held if one is not None]
     return Terms(
         objective=_objective(economy),
         actor_per_hour=price.get("decode"),
         held_per_hour=sum(known) if len(known) == len(held) else None,
-        held_members=float(config.ranks),
+        held_members=float(config.learners),
         horizon=steering.horizon,
         hysteresis=steering.hysteresis,
     )

@@ -126,10 +126,13 @@ def report(ending: Ending) -> StepReport:
     )
 
 
-def _kind(ending: Ending) -> Literal["train", "eval", "sft"]:
+def _kind(ending: Ending) -> Literal["train", "rollout", "eval", "sft"]:
     if not ending.step.plan.groups:
         return "sft"
-    return "train" if ending.update else "eval"
+    if ending.update:
+        return "train"
+    trains = any(group.purpose == "train" for group in ending.step.plan.groups)
+    return "rollout" if trains else "eval"
 
 
 def _samples(step: OpenStep) -> SampleCounts:

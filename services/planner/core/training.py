@@ -65,8 +65,17 @@ class Training:
         """Digest of the weights that updates are held near; empty: none."""
         return self._pen.book.reference or (self.heard.reference if self.heard else "")
 
+    @property
+    def policy(self) -> PolicyRef | None:
+        """What the learner says that it holds, or what the job was given instead of one."""
+        if given := self._config.given:
+            return given.policy
+        return self.heard.policy if self.heard else None
+
     def index_of(self, policy: PolicyRef) -> Ref | None:
-        """Where `policy` is published, if the learner says so."""
+        """Where `policy` is published, if the learner says so or the job was given it."""
+        if given := self._config.given:
+            return given.index if given.policy == policy else None
         return self._desk.index_of(policy)
 
     def hear(self, beat: LearnerBeat) -> None:
@@ -114,9 +123,17 @@ class Training:
         """Save the present state if it should be and is not; `always`: whatever its number."""
         step = min(self._pen.book.next_step, self._config.total_steps)
         wanted = is_due(step, self._config) or (always and step > 0)
-        if not wanted or self.busy or self.saved(step) or not self._is_at_base():
+        if not wanted or self.busy or self.saved(step):
             return
-        self._desk.give(Save(self._pen.fence, step), self._pen.reachable)
+        if given := self._config.given:  # nobody has shards to write: the planner's part is all
+            self._seal(Saved(self._pen.fence.attempt, step, given.policy, given.index, (), 0.0))
+        elif self._is_at_base():
+            self._desk.give(Save(self._pen.fence, step), self._pen.reachable)
+
+    def _seal(self, saved: Saved) -> None:
+        self._sealing = True
+        for effect in seal(saved, self._pen.book, self._config):
+            self._pen.do(effect)
 
     def saved(self, step: int) -> bool:
         """Whether nothing more will be done to save the state after `step` updates."""
@@ -159,9 +176,7 @@ class Training:
                 self._steps = learned.token.step + 1
                 return learned
             case Saved() as saved:
-                self._sealing = True
-                for effect in seal(saved, self._pen.book, self._config):
-                    self._pen.do(effect)
+                self._seal(saved)
             case Refusal(code=code, detail=detail):
                 self._refused("LearnRefused", f"{code}: {detail}", saving=saving)
         return None

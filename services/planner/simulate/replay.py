@@ -53,7 +53,7 @@ def replayed(document: Mapping[str, Any]) -> Replayed:
     spec = RLHFJobSpec.model_validate_json(json.dumps(document["spec"]))
     reports = [StepReport.model_validate_json(json.dumps(raw)) for raw in document["steps"]]
     asked = document["options"]
-    steps = recorded_steps([one for one in reports if one.kind == "train"])
+    steps = recorded_steps([one for one in reports if one.kind in ("train", "rollout")])
     known = recorded_prices(reports)
     prices = Prices(
         known.actor if asked.get("actorPrice") is None else asked["actorPrice"],

@@ -89,10 +89,10 @@ def scored(record: Accepted, score: Score) -> Scored:
     return Scored(record.key, score, "scorer")
 
 
-async def put_tokenizer(world: World) -> None:
+async def put_tokenizer(world: World, folder: str = paths.policy(UID, 1, 0)) -> None:
     tokenizer = Tokenizer(models.WordLevel({"say": 0, "it": 1, "hello": 2, "world": 3}, "say"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    await world.blobs.put(paths.policy(UID, 1, 0) + "tokenizer.json", tokenizer.to_str().encode())
+    await world.blobs.put(folder + "tokenizer.json", tokenizer.to_str().encode())
 
 
 async def put_usage(world: World, pod: str, role: str, seconds: float, pool: str = "p") -> None:
@@ -197,6 +197,15 @@ async def test_without_a_tokenizer_ids_are_shown() -> None:
     await world.put_ledger(UID, [plan(0, "train"), await accepted(world, 0, 0)])
     (item,) = (await get(world, "samples"))["items"]
     assert item["response"] == "2 3"
+
+
+async def test_the_tokenizer_of_a_policy_that_was_given_is_read() -> None:
+    world = World()
+    await world.put_job()
+    await put_tokenizer(world, paths.base(UID))
+    await world.put_ledger(UID, [plan(0, "train"), await accepted(world, 0, 0)])
+    (item,) = (await get(world, "samples"))["items"]
+    assert item["response"] == "hello world"
 
 
 async def test_a_reader_sees_what_was_written_since_it_last_looked() -> None:

@@ -16,6 +16,7 @@ from services.gateway.app import preflight
 from services.gateway.app.modules import gym_tasks, unresolved
 from services.gateway.app.preflight import look
 from services.gateway.app.words import template_fault
+from tests.e2e.tiny import write_model
 from tests.worlds.gateway import a_job
 
 
@@ -42,6 +43,14 @@ def files(folder: Path, kind: str, uri: str) -> dict[str, Any]:
 
 def test_a_whole_model_folder_has_no_faults(tmp_path: Path) -> None:
     assert faults(a_job(**model(tmp_path, *WHOLE))) == {}
+
+
+def test_files_that_are_published_as_they_are_must_have_the_jobs_data_type(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    for dtype, words in (("float32", []), ("bfloat16", ["/spec/model/uri"])):
+        job = a_job(mode="rollout-only", model={"uri": str(folder), "dtype": dtype})
+        assert list(faults(job)) == words
+    assert faults(a_job(model={"uri": str(folder), "dtype": "bfloat16"})) == {}
 
 
 @pytest.mark.parametrize(

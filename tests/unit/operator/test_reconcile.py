@@ -39,6 +39,13 @@ def test_a_job_on_recorded_batches_has_neither_actors_nor_scorers() -> None:
     assert world.table.load(POOL) is None
 
 
+def test_a_job_that_never_learns_has_no_rank_and_runs() -> None:
+    world = running(a_job(mode="rollout-only"))
+    assert world.alive() == ["job-decode-0", "job-decode-1", "job-planner-1-0", "job-reward-0"]
+    assert world.own.holds("Running")
+    assert world.own.attempt == 1
+
+
 def test_pods_know_their_job_attempt_and_rank() -> None:
     world = running(site=Site(rendezvous="file:///r/{uid}-{attempt}", env={"EBBTIDE_X": "y"}))
     pod = next(p for p in world.pods("learner") if p.name == "job-learner-1-1")

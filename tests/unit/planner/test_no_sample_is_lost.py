@@ -19,12 +19,14 @@ from hypothesis.stateful import (
 )
 from msgspec import structs
 
-from services.planner.core.config import Deadlines, Sft
+from services.planner.core.config import Deadlines, Given, Sft
 from tests.checker.lineage import replay
 from tests.checker.verdict import examine
 from tests.unit.planner.builders import (
     GRPO,
     a_config,
+    a_policy,
+    a_ref,
     flat_worth,
     short_turns,
     short_words,
@@ -43,18 +45,18 @@ class FaultyWorld(RuleBasedStateMachine):
     @initialize(
         actors=st.integers(0, 3),
         step_seconds=st.sampled_from([1000.0, 40.0]),
-        supervised=st.sampled_from([False, False, False, True]),
+        kind=st.sampled_from(["learns", "learns", "samples", "supervised"]),
         refills=st.sampled_from([0, 0, 2]),
         turns=st.sampled_from([1, 1, 3]),
     )
-    def begin(
-        self, actors: int, step_seconds: float, supervised: bool, refills: int, turns: int
-    ) -> None:
+    def begin(self, actors: int, step_seconds: float, kind: str, refills: int, turns: int) -> None:
         deadlines = Deadlines(step=step_seconds, score=20.0, learn=2000.0)
         grpo = structs.replace(GRPO, refills=refills, drop_zero=refills > 0, turns=turns)
         grpo = structs.replace(grpo, max_new_tokens=14) if turns > 1 else grpo
-        work = Sft(batch=2, updates=2) if supervised else grpo
-        self.world = World(a_config(work=work, deadlines=deadlines), some_data(), actors=actors)
+        work = Sft(batch=2, updates=2) if kind == "supervised" else grpo
+        given = Given(a_policy(0, attempt=0), a_ref("base")) if kind == "samples" else None
+        config = a_config(work=work, deadlines=deadlines, given=given)
+        self.world = World(config, some_data(), actors=actors)
         self.world.worth = flat_worth(0, 4) if refills else usual_worth
         if turns > 1:
             self.world.says, self.world.answer = short_words, short_turns

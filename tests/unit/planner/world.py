@@ -381,7 +381,7 @@ class World:
             actor.work()
         self.operator.work()
         self.scorer.work()
-        if learns:
+        if learns and self.config.given is None:
             self.learner.work()
         self.fetch()
         self.perform(self.seat)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbtide.estimate import members
 from ebbtide.spec import RLHFJob
 from ebbtide.spec.base import PATTERN_WORDS
 from ebbtide.spec.check import Fault, Invalid, check, dump
@@ -111,6 +112,28 @@ def test_recorded_batches_need_no_reward_and_are_not_for_given_rows() -> None:
     document["spec"]["algorithm"] = {"type": "sft"}
     (fault,) = faults_of(document)
     assert fault.detail == "recorded is not for algorithm.type sft: remove it"
+
+
+def test_a_job_that_only_samples_has_no_learner() -> None:
+    spec = check(a_job(mode="rollout-only")).spec
+    assert not spec.learns
+    assert "learner" not in members(spec)
+    assert check(a_job()).spec.learns
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"algorithm": {"type": "sft"}}, "is not for algorithm.type sft, which samples nothing"),
+        ({"recorded": {"uid": "a"}}, "is not for a job with recorded, which samples nothing"),
+        ({"training": {"totalSteps": 1, "lora": {}}}, "training.lora is not for mode rollout-only"),
+    ],
+)
+def test_a_job_that_only_samples_must_sample_and_adapt_nothing(
+    part: dict[str, Any], words: str
+) -> None:
+    (fault,) = faults_of(a_job(mode="rollout-only", **part))
+    assert words in fault.detail
 
 
 def test_recorded_answers_have_no_age_to_estimate_a_proximal_policy_by() -> None:
