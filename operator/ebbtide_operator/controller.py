@@ -198,8 +198,17 @@ class Controller:
     # --- writes, in an order that may be broken off anywhere ----------------------------------------
 
     async def _perform(self, job: JobKey, seen: Observed, plan: Plan) -> None:
+        """All writes; whatever becomes of them, held time of pods that live comes after them."""
+        try:
+            await self._act(job, seen, plan)
+        except (Conflict, NotFound, Refused, Temporary):
+            await self._refresh(job, plan.usage)
+            raise
+        await self._refresh(job, plan.usage)
+
+    async def _act(self, job: JobKey, seen: Observed, plan: Plan) -> None:
         await self.retention.note(seen.job)
-        await self._write_usages(job, plan.usage)
+        await self._write_usages(job, [held for held in plan.usage if held.ended_at is not None])
         await self._tails.save(job, seen.pods)
         if plan.status is not None and seen.job is not None:
             await self._write_status(job, seen.job, plan.status)
@@ -214,15 +223,20 @@ class Controller:
         for note in plan.events:
             await self._tell(seen.job, note)
 
+    async def _refresh(self, job: JobKey, usages: Sequence[Usage]) -> None:
+        """Write the held time of the job's pods, and forget of whom there is none any more."""
+        await self._write_usages(job, usages)
+        here = {held.uid for held in usages}
+        left = {uid: held for uid, held in self._written.pop(job, {}).items() if uid in here}
+        if left:
+            self._written[job] = left
+
     async def _write_usages(self, job: JobKey, usages: Sequence[Usage]) -> None:
-        """Now and then while a pod lives, and once for good when it has ended."""
+        """Now and then while a pod lives, and once for good when it has ended: before it may go."""
         before = self._written.get(job, {})
         news = [held for held in usages if self._is_news(before.get(held.uid), held)]
         await asyncio.gather(*map(self._write_usage, news))
-        after = {held.uid: before.get(held.uid, held) for held in usages}
-        self._written[job] = after | {held.uid: held for held in news}
-        if not after:
-            del self._written[job]
+        self._written[job] = before | {held.uid: held for held in news}
 
     async def _write_usage(self, held: Usage) -> None:
         self._lease.check()
