@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from benchmarks.operator_scale.eyes import Eyes
+from benchmarks.operator_scale.programs import ended
 from benchmarks.operator_scale.trail import Change
 from ebbtide.adapters.cluster_kubernetes import KubernetesCluster
 from ebbtide.ports import Meta, Resource
@@ -42,6 +43,7 @@ class Load:
         while not self._built():
             left = self.jobs - self._whole()
             assert time.perf_counter() - began < seconds, f"{left} jobs not within {seconds:.0f} s"
+            assert not ended(), f"{', '.join(ended())} ended"
             await asyncio.sleep(_POLL)
         return time.perf_counter() - began
 

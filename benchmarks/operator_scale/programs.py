@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,20 @@ class Times:
 def times() -> Times:
     """As the kernel counts them now."""
     found: dict[str, float] = {}
+    for name, _, ticks in _ours():
+        found[name] = found.get(name, 0.0) + ticks / _TICKS
+    found[OTHERS] = _busy() - sum(found.values())
+    return Times(found)
+
+
+def ended() -> list[str]:
+    """Programs that this process has started and that are no more: nothing good will come then."""
+    return sorted(name for name, state, _ in _ours() if state == "Z")
+
+
+def _ours() -> Iterator[tuple[str, str, int]]:
+    """Name, state and ticks of CPU of this process and of each that it has started."""
+    own = os.getpid()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             head, _, tail = path.read_text().rpartition(")")
@@ -35,11 +49,9 @@ def times() -> Times:
             continue  # it has ended meanwhile
         words = tail.split()
         pid, name = int(head.split(" ", 1)[0]), head.partition("(")[2]
-        if pid == os.getpid() or int(words[1]) == os.getpid():
-            name = OWN if pid == os.getpid() else _PYTHON if name.startswith("python") else name
-            found[name] = found.get(name, 0.0) + (int(words[11]) + int(words[12])) / _TICKS
-    found[OTHERS] = _busy() - sum(found.values())
-    return Times(found)
+        if own in (pid, int(words[1])):
+            name = OWN if pid == own else _PYTHON if name.startswith("python") else name
+            yield name, words[0], int(words[11]) + int(words[12])
 
 
 def _busy() -> float:
