@@ -33,6 +33,7 @@ class HeldTime:
         self._seconds = seconds
         self._written: dict[JobKey, dict[str, Usage]] = {}
         self._due: dict[str, Usage] = {}
+        self._over: set[str] = set()
         self._gates: dict[str, asyncio.Lock] = {}
         self._wake = asyncio.Event()
 
@@ -43,6 +44,7 @@ class HeldTime:
         for held in news:
             self._due.pop(held.uid, None)
         over = [held for held in news if held.ended_at is not None]
+        self._over |= {held.uid for held in over}
         await asyncio.gather(*map(self._write, over))
         self._due.update({held.uid: held for held in news if held.ended_at is None})
         self._remember(job, usages, before | {held.uid: held for held in news})
@@ -50,8 +52,9 @@ class HeldTime:
 
     def _remember(self, job: JobKey, usages: Iterable[Usage], written: dict[str, Usage]) -> None:
         """Of pods that are there still."""
-        self._written.pop(job, None)
-        if left := {held.uid: written[held.uid] for held in usages}:
+        left = {held.uid: written[held.uid] for held in usages}
+        self._over -= self._written.pop(job, {}).keys() - left.keys()
+        if left:
             self._written[job] = left
 
     def _is_news(self, last: Usage | None, held: Usage) -> bool:
@@ -84,10 +87,12 @@ class HeldTime:
         await self._clock.sleep(RETRY_SECONDS)
 
     async def _write(self, held: Usage) -> None:
-        """One after the other for each pod."""
+        """One after the other for each pod; after its end nothing is written that it lives."""
         gate = self._gates.setdefault(held.uid, asyncio.Lock())
         try:
             async with gate:
+                if held.ended_at is None and held.uid in self._over:
+                    return
                 self._lease.check()
                 path = paths.usage(held.job_uid, held.pod, held.uid)
                 await self._blobs.put(path, usage.encode(held))
