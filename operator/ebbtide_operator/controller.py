@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from typing import Any, NoReturn
 
 import msgspec
 
-from ebbtide import labels, paths, usage
+from ebbtide import labels
 from ebbtide.errors import Conflict, NotFound, Refused, Temporary
 from ebbtide.logs import Log
 from ebbtide.objects import rfc3339
 from ebbtide.ports import Blobs, Clock, Cluster, Meta, Resource
 from ebbtide.tracing import NO_SPANS, Spans
-from ebbtide.usage import Usage
 from ebbtide_operator.cache import Cache
 from ebbtide_operator.core.look import Observed
 from ebbtide_operator.core.plan import Deletion, Note, Patch, Plan
@@ -29,6 +28,7 @@ from ebbtide_operator.core.pods import owner
 from ebbtide_operator.core.reconcile import reconcile
 from ebbtide_operator.core.retention import NO_LIMITS, Limits
 from ebbtide_operator.core.site import Site
+from ebbtide_operator.heldtime import HeldTime
 from ebbtide_operator.lease import Lease, Lost
 from ebbtide_operator.metrics import OperatorMetrics
 from ebbtide_operator.pace import Pace
@@ -47,7 +47,7 @@ REFUSED_SECONDS = 5.0
 RESYNC_SECONDS = 30.0
 SHOW_SECONDS = 2.0
 STUCK_SECONDS = 120.0
-COUNTS_SECONDS = 0.5
+COUNTS_SECONDS = 1.0
 """How long a status may be behind by counts of pods alone."""
 
 
@@ -82,7 +82,9 @@ class Controller:
             taints=site.kubernetes.interruption_taints if site.kubernetes else (),
             runtimes=site.kubernetes is not None,
         )
-        self._written: dict[JobKey, dict[str, Usage]] = {}
+        self._held = HeldTime(
+            blobs=blobs, clock=clock, lease=lease, log=log, seconds=self._usage_seconds
+        )
         self._tails = Tails(cluster=cluster, blobs=blobs, lease=lease, log=log)
         self.retention = Retention(
             blobs=blobs,
@@ -98,6 +100,7 @@ class Controller:
     async def work(self) -> None:
         """Take jobs from the queue for ever, some at a time; raises what the first pass raises."""
         workers = [asyncio.create_task(self._work(), name=f"jobs-{n}") for n in range(WORKERS)]
+        workers.append(asyncio.create_task(self._held.run(), name="held time"))
         try:
             await asyncio.gather(*workers)
         finally:
@@ -199,7 +202,7 @@ class Controller:
 
     async def _perform(self, job: JobKey, seen: Observed, plan: Plan) -> None:
         await self.retention.note(seen.job)
-        await self._write_usages(job, plan.usage)
+        await self._held.note(job, plan.usage)
         await self._tails.save(job, seen.pods)
         if plan.status is not None and seen.job is not None:
             await self._write_status(job, seen.job, plan.status)
@@ -213,28 +216,6 @@ class Controller:
             await self._delete(deletion)
         for note in plan.events:
             await self._tell(seen.job, note)
-
-    async def _write_usages(self, job: JobKey, usages: Sequence[Usage]) -> None:
-        """Now and then while a pod lives, and once for good when it has ended."""
-        before = self._written.get(job, {})
-        news = [held for held in usages if self._is_news(before.get(held.uid), held)]
-        await asyncio.gather(*map(self._write_usage, news))
-        after = {held.uid: before.get(held.uid, held) for held in usages}
-        self._written[job] = after | {held.uid: held for held in news}
-        if not after:
-            del self._written[job]
-
-    async def _write_usage(self, held: Usage) -> None:
-        self._lease.check()
-        path = paths.usage(held.job_uid, held.pod, held.uid)
-        await self._blobs.put(path, usage.encode(held))
-
-    def _is_news(self, last: Usage | None, held: Usage) -> bool:
-        if last is None:
-            return True
-        if held.ended_at is not None:
-            return held.ended_at != last.ended_at
-        return held.seen_at - last.seen_at >= self._usage_seconds()
 
     def _usage_seconds(self) -> float:
         return max(self._site.usage_seconds, self.cache.pods / USAGES_PER_SECOND)

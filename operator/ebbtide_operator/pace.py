@@ -25,6 +25,8 @@ _COUNTS = {
     ),
 }
 """Fields that may be a moment old. What names pods or says how a job stands is none of them."""
+_INSTANT = 0.001
+"""Not worth a wait; less may be nothing but the rounding of a sum of times."""
 
 
 class Pace:
@@ -39,7 +41,8 @@ class Pace:
         if not patch or set(patch) - _COUNTS[kind]:
             self._since.pop((job, kind), None)
             return 0.0
-        return max(0.0, self._since.setdefault((job, kind), now) + self._seconds - now)
+        left = self._since.setdefault((job, kind), now) + self._seconds - now
+        return left if left > _INSTANT else 0.0
 
     def written(self, job: JobKey, kind: str) -> None:
         """The status is as it should be."""

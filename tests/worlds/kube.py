@@ -185,7 +185,9 @@ class ControlPlane:
             "users": [{"name": "test", "user": {"token": token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         }
-        path.write_text(yaml.safe_dump(document))
+        fresh = path.with_suffix(".new")
+        fresh.write_text(yaml.safe_dump(document))
+        fresh.replace(path)  # a program that has just been started may be reading it
         return path
 
     @asynccontextmanager

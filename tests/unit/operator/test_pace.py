@@ -40,3 +40,10 @@ def test_counts_that_are_as_written_again_wait_for_nothing() -> None:
     pace.wait(JOB, "RLHFJob", {"roles": []}, 10.0)
     assert pace.wait(JOB, "RLHFJob", None, 10.4) == 0.0
     assert pace.wait(JOB, "RLHFJob", {"roles": []}, 10.6) == 0.5
+
+
+def test_what_rounding_leaves_of_a_wait_is_none() -> None:
+    pace, began, due = Pace(seconds=1.0), 0.1, 1.0999999999999999
+    assert pace.wait(JOB, "RLHFJob", {"roles": []}, began) == 1.0
+    assert 0.0 < began + 1.0 - due < 1e-9
+    assert pace.wait(JOB, "RLHFJob", {"roles": []}, due) == 0.0
