@@ -93,7 +93,9 @@ def critic_after(gang: Gang, model: str) -> dict[str, np.ndarray]:
     for step in range(2):
         parts.learner.learn(lay(samples(11, seed=step), rank=gang.rank, ranks=gang.size))
     assert parts.learner.critic is not None
-    return parameters_of(parts.learner.critic.module)
+    found = parameters_of(parts.learner.critic.module)
+    # Scores hardly depend on a key's bias: its gradient is rounding, which Adam makes whole steps of.
+    return {name: values for name, values in found.items() if not name.endswith("k_proj.bias")}
 
 
 def test_the_critic_of_two_ranks_is_that_of_one(gang: Gang, model: Path, tmp_path: Path) -> None:
