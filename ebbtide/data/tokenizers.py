@@ -129,6 +129,8 @@ def _json(path: Path) -> dict[str, Any]:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
         return {}
+    except RecursionError:
+        raise Refused(f"{path} is nested too deeply", field="/spec/model/uri") from None
     except msgspec.DecodeError as error:
         raise Refused(f"{path} is not a JSON object: {error}", field="/spec/model/uri") from None
 

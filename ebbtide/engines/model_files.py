@@ -56,7 +56,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     if table.is_file():
         try:
             names = sorted(set(json.loads(table.read_bytes())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise Refused(f"{TABLE} is no table of weights", field=_FIELD) from error
         files = tuple(folder / Path(str(name)).name for name in names)
         missing = [file.name for file in files if not file.is_file()]
@@ -117,7 +117,7 @@ def _places(file: Path) -> tuple[_Place, ...]:
                 raise Refused(f"{file.name} is no safetensors file", field=_FIELD)
             header: dict[str, Any] = json.loads(opened.read(length))
         return tuple(_parsed(header, 8 + length, file.stat().st_size))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, Refused):
             raise
         raise Refused(f"{file.name} is no safetensors file", field=_FIELD) from error

@@ -167,7 +167,7 @@ def _engine(job: RLHFJob) -> Iterator[Fault]:
     except Refused as refused:
         if refused.field:  # those of the path itself are told already
             yield Fault(refused.field, refused.detail)
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         yield Fault("/spec/model/uri", f"its config.json is not understood: {error}")
 
 

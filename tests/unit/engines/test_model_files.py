@@ -60,14 +60,29 @@ def test_another_data_type_is_refused_with_the_one_to_set(tmp_path: Path) -> Non
     assert refused.value.field == "/model/uri"
 
 
+DEEP = b'{"a":' * 100_000
+
+
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"\x00" * 7, b"\xff" * 64, (9).to_bytes(8, "little") + b"[1, 2, 3]"],
-    ids=["empty", "short", "length", "list"],
+    [
+        b"",
+        b"\x00" * 7,
+        b"\xff" * 64,
+        (9).to_bytes(8, "little") + b"[1, 2, 3]",
+        len(DEEP).to_bytes(8, "little") + DEEP,
+    ],
+    ids=["empty", "short", "length", "list", "deep"],
 )
 def test_what_is_no_safetensors_file_is_refused(damage: bytes, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(damage)
     with pytest.raises(Refused, match="is no safetensors file"):
+        described(tmp_path, "float32")
+
+
+def test_a_table_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    (tmp_path / TABLE).write_bytes(DEEP)
+    with pytest.raises(Refused, match="is no table of weights"):
         described(tmp_path, "float32")
 
 

@@ -99,6 +99,12 @@ def test_what_vllm_could_not_do_with_the_model_is_refused_before_anything_starts
     assert list(on_vllm(tmp_path, shape, **settings)) == [pointer]
 
 
+def test_a_config_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    parts = model(tmp_path, *WHOLE)
+    (tmp_path / "config.json").write_text('{"a":' * 100_000)
+    assert list(faults(a_job(**parts, decode={"engine": "vllm"}))) == ["/spec/model/uri"]
+
+
 def test_what_vllm_can_do_is_let_through_and_other_engines_are_not_asked(tmp_path: Path) -> None:
     assert on_vllm(tmp_path, {}, vllm={"tensorParallel": 2}) == {}
     assert on_vllm(tmp_path, {"hidden_size": 96}, device="cuda") == {}
