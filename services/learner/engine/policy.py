@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors import SafetensorError
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -201,7 +202,7 @@ def _read(folder: Path) -> Any:
         return AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise Refused(f"{folder} cannot be loaded: {error}", field="/model/uri") from error
 
 
