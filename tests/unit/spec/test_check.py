@@ -65,6 +65,20 @@ def test_an_unknown_field_comes_with_the_one_that_was_meant(wrong: str, meant: s
     ]
 
 
+def test_many_unknown_fields_cost_no_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever checks (the gateway, for all its callers) would stand still for seconds."""
+    made: list[object] = []
+    schema = RLHFJob.model_json_schema
+
+    def counted(**how: Any) -> dict[str, Any]:
+        made.append(how)
+        return schema(**how)
+
+    monkeypatch.setattr(RLHFJob, "model_json_schema", counted)
+    assert len(faults_of(a_job() | {f"unknown{n}": 1 for n in range(50)})) == 50
+    assert len(made) <= 1
+
+
 @pytest.mark.parametrize(
     ("part", "pointer", "words"),
     [
