@@ -119,6 +119,8 @@ def _escape(part: int | str) -> str:
 def _words(item: Any) -> str:
     if item["type"] == "missing":
         return "is required"
+    if item["type"] == "json_invalid":  # all else that is no JSON was refused before
+        return "a text holds half of a surrogate pair (such as \\ud800), which is no character"
     if item["type"] == "extra_forbidden":
         return f"is not a known field{_meant(str(item['loc'][-1]))}"
     if item["type"] == "union_tag_invalid":

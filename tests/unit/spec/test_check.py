@@ -79,6 +79,10 @@ def test_many_unknown_fields_cost_no_more_than_one(monkeypatch: pytest.MonkeyPat
     assert len(made) <= 1
 
 
+def test_half_of_a_surrogate_pair_is_named_as_such() -> None:
+    assert "half of a surrogate pair" in faults_of(a_job(model={"uri": "/models/\ud800"}))[0].detail
+
+
 @pytest.mark.parametrize(
     ("part", "pointer", "words"),
     [
