@@ -280,6 +280,9 @@ def _alone(state: Path) -> Iterator[None]:
             where = f" at {running.url}" if running else ""
             hint = "use it, or end it with: ebbtide down"
             raise Refused(f"{state} is up already{where}; {hint}", field="--state") from None
+        except OSError as error:  # a folder of a file system that is mounted for reading alone
+            why = f"cannot be locked: {error.strerror}; choose another with --state-dir"
+            raise Refused(f"{state} {why}", field="--state") from None
         yield
 
 
