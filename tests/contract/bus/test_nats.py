@@ -115,7 +115,8 @@ async def test_facts_under_way_fail_as_soon_as_the_broker_is_lost(
     publishing = asyncio.create_task(decode.publish_facts([FACT]))
     await asyncio.sleep(0.05)
     await own.nats.kill()
-    with pytest.raises(Temporary, match="broker was lost"):
+    # On a slow machine they may reach the next broker, before it has its streams again.
+    with pytest.raises(Temporary, match="broker was lost|no stream takes it"):
         await publishing
 
 
