@@ -193,6 +193,9 @@ class CostPart(ApiModel):
     role: str = ""
     actor: str = Field("", description="Pod, or rank of a learner.")
     pool: str = ""
+    capacity: str = Field(
+        "", description="on-demand, spot, reserved, or unknown: no price says it."
+    )
     cause: str = ""
     seconds: float
     cost: float | None = Field(None, description="null: the price is not known.")

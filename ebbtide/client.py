@@ -258,7 +258,7 @@ class Client:
         since: float | None = None,
         until: float | None = None,
     ) -> CostReport:
-        """Held time and money in groups (role, actor, pool, cause), of all or of some steps."""
+        """Held time and money in groups (role, actor, pool, capacity, cause), of all or of some steps."""
         steps = {"firstStep": first_step, "lastStep": last_step}
         query = {"by": list(by) or None, "since": since, "until": until, **steps}
         return self.read(f"{_job(name)}/cost", CostReport, query)

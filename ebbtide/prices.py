@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-Prices = Mapping[str, Mapping[str, float]]
+Prices = Mapping[str, Mapping[str, float | str | None]]
 """By pool: the fields of `spec.prices[]` but the pool's name."""
 _ROLES = ("planner", "learner", "decode", "prefill", "reward")
 _CURRENCY, _POOL = "USD", "default"

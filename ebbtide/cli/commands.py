@@ -168,7 +168,9 @@ def cost(
     *,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="role, actor, pool or cause; repeat for finer [default: role, cause]."),
+        typer.Option(
+            help="role, actor, pool, capacity or cause; repeat for finer [default: role, cause]."
+        ),
     ] = None,
     first_step: Annotated[int | None, typer.Option(min=0, help="Only from this step on.")] = None,
     last_step: Annotated[int | None, typer.Option(min=0, help="Only up to this step.")] = None,

@@ -10,7 +10,7 @@ from ebbtide.cli.show import console, duration, money, print_json, table
 from ebbtide.client import Client
 from ebbtide.errors import Refused
 
-KEYS = ("role", "actor", "pool", "cause")
+KEYS = ("role", "actor", "pool", "capacity", "cause")
 
 
 def show_cost(

@@ -309,6 +309,9 @@ class PlannerSpec(RoleSpec):
         return self
 
 
+Capacity = Literal["on-demand", "spot", "reserved"]
+
+
 class PriceSpec(Model):
     """What one member (GPU, or process without one) costs; an unlisted pool's price is unknown."""
 
@@ -319,6 +322,10 @@ class PriceSpec(Model):
         ge=0,
         le=1,
         description="Share of that price for an actor that sleeps; 1: its GPU is paid for all the same.",
+    )
+    capacity_type: Capacity | None = Field(
+        None,
+        description="How the provider sells the pool's nodes, to tell costs apart; unset: unknown.",
     )
 
 

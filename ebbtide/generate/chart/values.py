@@ -31,6 +31,7 @@ from ebbtide.generate.chart.parts import (
 )
 from ebbtide.models import Model
 from ebbtide.spec.base import Name
+from ebbtide.spec.roles import Capacity
 from ebbtide.spec.runtime import ClusterRLHFRuntimeSpec
 
 
@@ -72,6 +73,9 @@ class Price(Model):
     per_hour: float = Field(ge=0, le=1e6, description="In jobs.currency, running, an hour.")
     parked_share: float = Field(
         1.0, ge=0, le=1, description="Share of it for an actor that sleeps."
+    )
+    capacity_type: Capacity | None = Field(
+        None, description="How the provider sells the pool's nodes; unset: unknown."
     )
 
 

@@ -122,5 +122,5 @@ class Site(msgspec.Struct, frozen=True):
     usage_seconds: float = 10.0
     """How often the held time of a living pod is written."""
     kubernetes: KubeSite | None = None
-    prices: Mapping[str, Mapping[str, float]] = {}
+    prices: Mapping[str, Mapping[str, float | str | None]] = {}
     currency: str = "USD"

@@ -16,7 +16,7 @@ from services.gateway.app.parts import JobName, Parts
 from services.gateway.app.tallies import Tallies
 from services.gateway.core import cost, windows
 
-Key = Literal["role", "actor", "pool", "cause"]
+Key = Literal["role", "actor", "pool", "capacity", "cause"]
 First = Annotated[
     int | None, Query(alias="firstStep", ge=0, le=2**31, description="Only from this step on.")
 ]
@@ -47,7 +47,7 @@ class CostRoutes:
         name: JobName,
         *,
         by: Annotated[
-            list[Key] | None, Query(max_length=4, description="Groups; default role and cause.")
+            list[Key] | None, Query(max_length=5, description="Groups; default role and cause.")
         ] = None,
         first_step: First = None,
         last_step: Last = None,

@@ -18,7 +18,9 @@ from services.gateway.core.tally import Gains
 
 UNATTRIBUTED = "unattributed"
 PARKED = "parked"
-KEYS = ("role", "actor", "pool", "cause")
+KEYS = ("role", "actor", "pool", "capacity", "cause")
+UNKNOWN = "unknown"
+"""Capacity of a pool whose price does not say it."""
 Place = tuple[str, str]
 """Role and actor: the pod's name, or a learner's rank, which outlives its pods."""
 Spent = Mapping[tuple[str, str, str], float]
@@ -28,10 +30,14 @@ SLACK = 1e-6
 
 
 class Price(msgspec.Struct, frozen=True):
-    """Of one member of a pool, an hour; `parked`: the share of it that an actor costs asleep."""
+    """Of one member of a pool, an hour; `parked`: the share of it that an actor costs asleep.
+
+    `capacity`: how the pool's nodes are sold. A pool has one price, so it has one capacity type.
+    """
 
     per_hour: float
     parked: float = 1.0
+    capacity: str = UNKNOWN
 
     def of(self, cause: str, seconds: float) -> float:
         """What these cost."""
@@ -42,7 +48,11 @@ class Price(msgspec.Struct, frozen=True):
 def prices_of(spec: Mapping[str, Any]) -> dict[str, Price]:
     """By pool, as the job's spec has them."""
     return {
-        price["pool"]: Price(price["perHour"], price.get("parkedShare", 1.0))
+        price["pool"]: Price(
+            price["perHour"],
+            price.get("parkedShare", 1.0),
+            price.get("capacityType") or UNKNOWN,
+        )
         for price in spec.get("prices", ())
     }
 
@@ -65,6 +75,7 @@ class Line(msgspec.Struct, frozen=True):
     role: str
     actor: str
     pool: str
+    capacity: str
     cause: str
     seconds: float
     cost: float | None
@@ -148,9 +159,10 @@ def _lines(
     for pool, seconds in sorted(pools.items()):
         share = seconds / whole if whole else 1.0 / len(pools)
         price = prices.get(pool)
+        capacity = UNKNOWN if price is None else price.capacity
         for cause, caused in sorted(causes.items()):
             cost = None if price is None else price.of(cause, caused * share)
-            yield Line(*place, pool, cause, caused * share, cost)
+            yield Line(*place, pool, capacity, cause, caused * share, cost)
 
 
 def report(

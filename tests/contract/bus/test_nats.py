@@ -116,7 +116,7 @@ async def test_facts_under_way_fail_as_soon_as_the_broker_is_lost(
     await asyncio.sleep(0.05)
     await own.nats.kill()
     # On a slow machine they may reach the next broker, before it has its streams again.
-    with pytest.raises(Temporary, match="broker was lost|no stream takes it"):
+    with pytest.raises(Temporary, match=r"broker was lost|no stream takes it"):
         await publishing
 
 

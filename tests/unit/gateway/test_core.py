@@ -80,6 +80,19 @@ def test_a_total_is_known_only_if_every_held_second_has_a_price(
     assert (found["total"] is None) == (unpriced > 1e-6)
 
 
+def test_costs_are_told_apart_by_how_nodes_are_sold() -> None:
+    entries = [
+        {"pool": "a", "perHour": 1.0, "capacityType": "spot"},
+        {"pool": "b", "perHour": 3.0, "capacityType": "on-demand"},
+        {"pool": "c", "perHour": 3.0},
+    ]
+    prices = cost.prices_of({"prices": entries})
+    held = [("decode", pool, 3600.0) for pool in "aabcd"]
+    parts = cost.grouped(cost.account(usages(held), {}, prices=prices).lines, ("capacity",))
+    found = {part["capacity"]: (part["seconds"], part["cost"]) for part in parts}
+    assert found == {"on-demand": (3600.0, 3.0), "spot": (7200.0, 2.0), "unknown": (7200.0, None)}
+
+
 @pytest.mark.parametrize(("pool", "asleep", "total"), [("a", 0.25, 1.25), ("b", 3.0, 6.0)])
 def test_an_actor_asleep_costs_its_share_of_the_price(
     pool: str, asleep: float, total: float
