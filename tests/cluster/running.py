@@ -15,7 +15,7 @@ from tests.checker.reader import read
 from tests.checker.verdict import Verdict, examine
 from tests.e2e.jobs import training
 from tests.worlds.chart import JOBS
-from tests.worlds.cluster import Cluster, Document, documents
+from tests.worlds.cluster import Cluster, Document
 
 Spec = dict[str, Any]
 LOOK_SECONDS = 1.0
@@ -88,12 +88,9 @@ class Witnessed:
 @contextmanager
 def witness(cluster: Cluster, name: str) -> Iterator[Witnessed]:
     """Note what becomes of a job's pods and pool; filled when the block ends."""
-    noted = Witnessed([], [])
     chosen = f"{labels.JOB}={name}"
     with cluster.watch("pods", chosen) as pods, cluster.watch("dpool", chosen) as pools:
-        yield noted
-    noted.pods.extend(documents(pods.read_text()))
-    noted.pools.extend(documents(pools.read_text()))
+        yield Witnessed(pods, pools)
 
 
 def submit(client: Client, name: str, spec: Spec) -> Course:

@@ -94,16 +94,18 @@ class Cluster:
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     @contextmanager
-    def watch(self, kind: str, selector: str) -> Iterator[Path]:
-        """A file that gets every state of the chosen objects, one after the other (`documents`)."""
+    def watch(self, kind: str, selector: str) -> Iterator[list[Document]]:
+        """Every state of the chosen objects, one after the other; filled when the block ends."""
+        found: list[Document] = []
         words = ["get", kind, "-n", JOBS, "-l", selector, "--watch", "-o", "json"]
         command = [str(tools() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *words]
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "states"
-            with path.open("wb") as states, subprocess.Popen(command, stdout=states) as process:
-                yield path
+        with tempfile.TemporaryFile() as states:
+            with subprocess.Popen(command, stdout=states) as process:
+                yield found
                 assert process.poll() is None, f"{' '.join(words)} ended before it was told to"
                 process.terminate()
+            states.seek(0)
+            found.extend(documents(states.read().decode()))
 
     @property
     def store(self) -> Path:
