@@ -12,7 +12,7 @@ from ebbtide import paths
 from ebbtide.api import Job
 from ebbtide.client import Client
 from tests.cluster.running import Course, Witnessed, follow, judged, submit, tiny, witness
-from tests.e2e.jobs import training
+from tests.e2e.jobs import emulation, training
 from tests.worlds.chart import CHART, SYSTEM
 from tests.worlds.cluster import RELEASE, Cluster, earlier_chart, install, ready, until
 
@@ -80,7 +80,9 @@ def test_no_sample_was_lost_or_doubled(installed: Cluster, ended: Ended) -> None
 
 
 def test_samples_move_between_pods(installed: Cluster, client: Client) -> None:
-    actors = {"engine": "torch", "device": "cpu", "replicas": 3, "maxReplicas": 3}
+    # Of an engine whose answers take seconds on any machine: who moves is looked for once a second.
+    slow = emulation(tpotMs=50.0)
+    actors = {"engine": "emulated", "emulation": slow, "replicas": 3, "maxReplicas": 3}
     rule = {"scaling": "static", "migration": "tau", "tau": 0.3}
     sizes = training(totalSteps=2, promptsPerStep=6, maxResponseTokens=160)
     alone = {"ranks": 1, "device": "cpu"}
