@@ -1,7 +1,7 @@
 """Structured logs, set up once per process: one JSON object a line, on stderr.
 
 Every `__main__` calls `setup` with the ids of the process (role, job, attempt, pod), so no call
-site repeats them. Lines of other libraries come out in the same form. An event is a verb phrase;
+site repeats them; the step comes from the process's `Place`. Lines of other libraries come out in the same form. An event is a verb phrase;
 what varies goes into fields: `log.info("policy loaded", policy=7)`.
 """
 
@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import MutableMapping
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, TextIO, cast
 
 import msgspec
@@ -20,6 +21,24 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor
 from ebbtide.kept_logs import Backlog
 
 Log = FilteringBoundLogger
+
+
+class Place:
+    """Where a process's work stands, which each of its lines tells. `step`: None before the first."""
+
+    step: int | None = None
+
+
+_PLACE: ContextVar[Place | None] = ContextVar("place", default=None)
+
+
+def begin() -> Place:
+    """The place of all work that is begun in this context from now on."""
+    place = Place()
+    _PLACE.set(place)
+    return place
+
+
 _QUIET = ("httpx", "httpcore", "nats", "asyncio", "uvicorn.access")
 
 
@@ -70,7 +89,9 @@ class _Lossy:
 
 def _adding(ids: dict[str, Any]) -> Processor:
     def add(_: Any, __: str, event: EventDict) -> MutableMapping[str, Any]:
-        return {**ids, **event}
+        place = _PLACE.get()
+        step = {} if place is None or place.step is None else {"step": place.step}
+        return {**ids, **step, **event}
 
     return add
 

@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from ebbtide import logs
 from ebbtide.errors import EbbtideError, Fenced, Permanent, Refused, Temporary
 from ebbtide.exits import (
     EXIT_BUG,
@@ -31,7 +32,7 @@ from ebbtide.exits import (
 )
 from ebbtide.health import Health, serve_health
 from ebbtide.kept_logs import Backlog
-from ebbtide.logs import Log
+from ebbtide.logs import Log, Place
 from ebbtide.settings import ProcessSettings, RoleSettings
 from ebbtide.tracing import NO_SPANS, Spans
 
@@ -65,12 +66,14 @@ class Process:
         registry: CollectorRegistry,
         log: Log,
         spans: Spans = NO_SPANS,
+        place: Place | None = None,
     ) -> None:
         self.drain = asyncio.Event()
         self.health = Health()
         self.registry = registry
         self.log = log
         self.spans = spans
+        self.place = place or Place()
         self._group = group
         self._background: set[asyncio.Task[None]] = set()
 
@@ -140,7 +143,8 @@ async def _supervise(
 ) -> None:
     spans = _spans(settings.otlp_url)
     async with asyncio.TaskGroup() as group:
-        process = Process(group=group, registry=registry, log=log, spans=spans)
+        place = logs.begin()
+        process = Process(group=group, registry=registry, log=log, spans=spans, place=place)
         server = serve_health(
             process.health, registry, host=settings.health_host, port=settings.health_port
         )

@@ -148,8 +148,9 @@ def logs(
     pod: Annotated[str | None, typer.Option(help="Only this pod.")] = None,
     tail: Annotated[int, typer.Option(min=0, max=10_000, help="Last lines of each pod.")] = 200,
     match: Annotated[
-        str, typer.Option(help="Of these, only lines with this text: a step, a sample's key.")
+        str, typer.Option(help="Of these, only lines with this text: a sample's key, a word.")
     ] = "",
+    step: Annotated[int | None, typer.Option(min=0, help="Of these, only this step's.")] = None,
     level: Annotated[str, typer.Option(help="Of these, only this level and graver.")] = "debug",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
     as_json: AsJson = False,
@@ -157,7 +158,7 @@ def logs(
     """Print the logs of a job's pods, also of pods that have ended."""
     from ebbtide.cli.results import Wanted, show_logs
 
-    wanted = Wanted(match=match, level=level)
+    wanted = Wanted(match=match, level=level, step=step)
     show_logs(name, role=role, pod=pod, tail=tail, wanted=wanted, follow=follow, as_json=as_json)
 
 

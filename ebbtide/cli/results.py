@@ -60,10 +60,11 @@ def show_logs(
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines: with this text, and at least of this level. A line without a level is info."""
+    """Which lines: with this text, of this step, and at least of this level (without one: info)."""
 
     match: str = ""
     level: str = "debug"
+    step: int | None = None
 
     def __post_init__(self) -> None:
         """Raise Refused for a level that is none."""
@@ -72,17 +73,22 @@ class Wanted:
 
     def holds(self, text: str) -> bool:
         """Whether the line is wanted."""
-        if self.match not in text:
+        if self.match not in text or self.step not in (None, _said(text, "step")):
             return False
         return LEVELS.index(_level(text)) >= LEVELS.index(self.level)
 
 
 def _level(text: str) -> str:
+    said = _said(text, "level")
+    return said if isinstance(said, str) and said in LEVELS else "info"
+
+
+def _said(text: str, name: str) -> object:
+    """A field of a process's line; None where it has none."""
     try:
-        said = json.loads(text)["level"]
+        return json.loads(text)[name]
     except (ValueError, TypeError, KeyError):
-        return "info"
-    return said if said in LEVELS else "info"
+        return None
 
 
 def log_line(line: LogLine) -> str:

@@ -16,7 +16,16 @@ from ebbtide.engines.loading import load_policy
 from ebbtide.errors import EbbtideError, Permanent, Temporary
 from ebbtide.ports import Admission, Blobs, Bus, Clock, Engine, Hot, KvData, Transfer
 from ebbtide.runtime import Process
-from ebbtide.wire import ActorCommand, Assign, CommandReply, PlannerBeat, Refusal, decode, encode
+from ebbtide.wire import (
+    ActorCommand,
+    Assign,
+    CommandReply,
+    PlannerBeat,
+    Refusal,
+    Submit,
+    decode,
+    encode,
+)
 from services.decode.app.desk import Desk
 from services.decode.app.handover import Handover
 from services.decode.app.larder import RETRY_SECONDS, Larder
@@ -197,6 +206,8 @@ class Shell:
             command = msgspec.msgpack.decode(data, type=ActorCommand)
         except msgspec.DecodeError as error:
             return encode(Refusal("invalid", f"not a command to an actor: {error}"))
+        if isinstance(command, Submit) and command.assigns:
+            self._process.place.step = command.assigns[0].key.step_issued
         reply = self._step(Commanded(command))
         assert reply is not None, "every command is answered"
         return encode(reply)

@@ -13,7 +13,7 @@ from ebbtide.ports import Blobs, Bus, Clock
 from ebbtide.runtime import Process
 from ebbtide.spec import RewardModelSpec, RLHFJobSpec
 from ebbtide.tracing import StepTrace
-from ebbtide.wire import Learned, LearnerCommand, Ref, Refusal, decode, encode
+from ebbtide.wire import Learn, Learned, LearnerCommand, Ref, Refusal, decode, encode
 from services.learner.app.front import Front
 from services.learner.app.janitor import Janitor
 from services.learner.app.lane import Lane
@@ -169,6 +169,8 @@ async def _obey(
             await lane.run(gang.votes)
             continue
         command: LearnerCommand = decode(said, LearnerCommand)  # type: ignore[arg-type]
+        if isinstance(command, Learn):
+            process.place.step = command.token.step
         outcome = await rank.obey(command)
         if clerk:
             clerk.finished(command, outcome)

@@ -195,6 +195,7 @@ class Shell:
             event = await self._events.get()
             began = clock.now()
             effects = self._planner.step(event, began)
+            self._process.place.step = self._planner.book.next_step
             self._performer.add(effects, urgent=self._planner.hurried)
             for effect in effects:
                 if isinstance(effect, ScalePool):

@@ -347,6 +347,8 @@ SUPERVISED = {
         ('{"level":"info","event":"x"}', Wanted(level="warning"), False),
         ("Traceback", Wanted(level="warning"), False),
         ("Traceback", Wanted(match="Trace"), True),
+        ('{"level":"info","event":"x","step":3}', Wanted(step=3), True),
+        ('{"level":"info","event":"x","step":4}', Wanted(step=3), False),
         ('{"level":"error","event":"y"}', Wanted(match="x", level="info"), False),
     ],
 )

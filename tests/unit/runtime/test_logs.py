@@ -1,5 +1,6 @@
 """Logs are JSON lines that carry the process's ids."""
 
+import asyncio
 import io
 import json
 import logging
@@ -26,3 +27,17 @@ def test_other_libraries_log_in_the_same_form() -> None:
     logging.getLogger("some.library").warning("slow %s", "disk")
     line = json.loads(stream.getvalue())
     assert (line["event"], line["logger"], line["role"]) == ("slow disk", "some.library", "decode")
+
+
+async def test_lines_tell_the_step_of_the_process_in_whatever_task_they_are_said() -> None:
+    stream = io.StringIO()
+    log = logs.setup("info", stream=stream)
+    place = logs.begin()
+
+    async def say() -> None:
+        log.info("before")
+        place.step = 3
+        log.info("then")
+
+    await asyncio.create_task(say())
+    assert [json.loads(line).get("step") for line in stream.getvalue().splitlines()] == [None, 3]
