@@ -81,10 +81,10 @@ def test_no_sample_was_lost_or_doubled(installed: Cluster, ended: Ended) -> None
 
 def test_samples_move_between_pods(installed: Cluster, client: Client) -> None:
     # Of an engine whose answers take seconds on any machine: who moves is looked for once a second.
-    slow = emulation(tpotMs=50.0)
+    slow = emulation(meanTokens=40.0, sigma=1.0, tpotMs=60.0)
     actors = {"engine": "emulated", "emulation": slow, "replicas": 3, "maxReplicas": 3}
     rule = {"scaling": "static", "migration": "tau", "tau": 0.3}
-    sizes = training(totalSteps=2, promptsPerStep=6, maxResponseTokens=160)
+    sizes = training(totalSteps=3, promptsPerStep=6, maxResponseTokens=160)
     alone = {"ranks": 1, "device": "cpu"}
     spec = tiny(training=sizes, decode=actors, planner=rule, learner=alone, prefill=colocated())
     course = submit(client, "moved", spec)
