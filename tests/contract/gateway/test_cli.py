@@ -307,6 +307,8 @@ def test_cost_is_printed_for_people_programs_and_spreadsheets(run: Run, gateway:
     assert "unknown" in shown
     rows = run("cost", "paid", "--by", "role", "--by", "pool", "--csv").stdout.splitlines()
     assert rows == ["role,pool,seconds,cost,currency", "decode,default,90.0,,USD"]
+    sold = run("cost", "paid", "--by", "capacity", "--csv").stdout.splitlines()
+    assert sold == ["capacity,seconds,cost,currency", "unknown,90.0,,USD"]
     assert json.loads(run("cost", "paid", "--json").stdout)["heldSeconds"] == 90.0
     assert run("cost", "paid", "--by", "colour").exit_code == 2
 

@@ -269,6 +269,18 @@ async def test_cost_joins_held_time_with_causes() -> None:
     assert found["total"] == pytest.approx(1.0)
 
 
+async def test_cost_is_grouped_by_capacity_type() -> None:
+    world = World()
+    await world.put_job()
+    price = {"spec": {"prices": [{"pool": "p", "perHour": 36.0, "capacityType": "spot"}]}}
+    await world.cluster.patch("RLHFJob", "default", "demo", price)
+    await put_usage(world, "decode-0", "decode", 100.0)
+    await put_usage(world, "learner-0", "learner", 50.0, pool="other")
+    found = await get(world, "cost", by="capacity")
+    sold = {part["capacity"]: (part["seconds"], part["cost"]) for part in found["parts"]}
+    assert sold == {"spot": (100.0, pytest.approx(1.0)), "unknown": (50.0, None)}
+
+
 async def test_an_unknown_price_stays_unknown() -> None:
     world = World()
     await world.put_job()

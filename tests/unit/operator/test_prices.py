@@ -25,6 +25,11 @@ def test_a_job_without_prices_gets_those_of_the_pools_that_it_uses() -> None:
     assert cheap in noted(SITE, decode={"pool": "spot"})
 
 
+def test_a_sites_price_says_how_the_nodes_are_sold() -> None:
+    sold: dict[str, float | str | None] = {"perHour": 1.5, "capacityType": "spot"}
+    assert noted(Site(prices={"default": sold})) == [{"pool": "default", **sold}]
+
+
 def test_a_jobs_own_price_wins() -> None:
     own = [{"pool": "default", "perHour": 9.0}]
     assert noted(SITE, prices=own) == own
