@@ -198,12 +198,15 @@ def explain(
     step: Annotated[
         int | None, typer.Argument(min=0, help="Step [default: the last one committed].")
     ] = None,
+    named: Annotated[
+        int | None, typer.Option("--step", min=0, help="The same, as `samples` takes it.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how a step was laid out and why: what was weighed, and what it came to."""
-    from ebbtide.cli.explain import show_decision
+    from ebbtide.cli.explain import one_step, show_decision
 
-    show_decision(name, step=step, as_json=as_json)
+    show_decision(name, step=one_step(step, named), as_json=as_json)
 
 
 @app.command(epilog="Example: ebbtide simulate deploy/scenarios/spot.yaml --out runs/spot")
