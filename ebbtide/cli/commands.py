@@ -226,7 +226,10 @@ def simulate(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate rollout policies side by side on a scenario: time, cost, pictures."""
+    """Simulate rollout policies side by side on a scenario: time, cost, pictures.
+
+    A scenario takes minutes; begin with --seeds 3 --quick, about 20 seconds.
+    """
     from ebbtide.cli.simulate import simulate_file
 
     simulate_file(file, out=out, seeds=seeds, workers=workers, quick=quick, as_json=as_json)
