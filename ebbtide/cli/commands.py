@@ -198,12 +198,15 @@ def explain(
     step: Annotated[
         int | None, typer.Argument(min=0, help="Step [default: the last one committed].")
     ] = None,
+    named: Annotated[
+        int | None, typer.Option("--step", min=0, help="The same, as `samples` takes it.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how a step was laid out and why: what was weighed, and what it came to."""
-    from ebbtide.cli.explain import show_decision
+    from ebbtide.cli.explain import one_step, show_decision
 
-    show_decision(name, step=step, as_json=as_json)
+    show_decision(name, step=one_step(step, named), as_json=as_json)
 
 
 @app.command(epilog="Example: ebbtide simulate deploy/scenarios/spot.yaml --out runs/spot")
@@ -223,7 +226,10 @@ def simulate(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate rollout policies side by side on a scenario: time, cost, pictures."""
+    """Simulate rollout policies side by side on a scenario: time, cost, pictures.
+
+    A scenario takes minutes; begin with --seeds 3 --quick, about 20 seconds.
+    """
     from ebbtide.cli.simulate import simulate_file
 
     simulate_file(file, out=out, seeds=seeds, workers=workers, quick=quick, as_json=as_json)

@@ -67,7 +67,8 @@ def _explain(error: EbbtideError) -> None:
     found, said = faults(error), str(error)
     repeated = bool(found) and found[0][1] in said
     if repeated and len(found) == 1:
-        say(said)
+        pointer, detail = found[0]
+        say(said.replace(f"{pointer} {detail}", f"{pointer}: {detail}") if pointer else said)
         return
     say(f"{len(found)} things are wrong:" if repeated else said)
     for pointer, detail in found:

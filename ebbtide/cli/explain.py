@@ -8,9 +8,17 @@ from http import HTTPStatus
 from ebbtide.api import StepDecision
 from ebbtide.cli.show import console, duration, money, print_json, table
 from ebbtide.client import ApiError, Client
+from ebbtide.errors import Refused
 from ebbtide.reports import CalibrationReport, CandidateReport, DecisionReport, MigrationReport
 
 _HEADS = ("", "RULE", ">ACTORS", ">TIME", ">ONCE WARM", ">ACTOR TIME", ">COST", ">SCORE")
+
+
+def one_step(placed: int | None, named: int | None) -> int | None:
+    """The step, given as an argument or as --step; raises Refused for two that differ."""
+    if placed is not None and named not in (None, placed):
+        raise Refused(f"step {placed} and --step {named} differ: give one of them")
+    return named if placed is None else placed
 
 
 def show_decision(name: str, *, step: int | None, as_json: bool) -> None:

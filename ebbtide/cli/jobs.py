@@ -126,6 +126,8 @@ def describe(job: Job) -> RenderableType:
     """What `get` shows."""
     columns = ("NAME", "STATE", "REASON", ">STEP", ">COST", ">AGE")
     parts: list[RenderableType] = [table(columns, [_row(job)])]
+    if job.metadata.uid:
+        parts.append(Text(f"uid: {job.metadata.uid}"))
     if job.message:
         parts.append(Text(job.message))
     if warning := job_status.read(job.status, "progress", job_status.Progress).warning:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.panel import Panel
@@ -24,6 +25,10 @@ from ebbtide.errors import Refused
 _IDS = ("role", "job", "job_uid", "attempt", "pod")
 """What a line's pod says already."""
 _LONGEST = 200
+NO_CHECKPOINT = (
+    "no checkpoint yet: one is committed every checkpoint.everySteps steps, when the job is"
+    " suspended (checkpoint.onSuspend), and after the last step"
+)
 ROLES = ("planner", "decode", "prefill", "reward", "learner")
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -130,18 +135,26 @@ def show_samples(
             after = page.next
             if after is None:
                 break
+        recorded = None if found else client.get(name).spec.get("recorded")
     if not found and step is not None:
-        fail(_no_samples(step, purpose))
+        fail(no_samples(step, purpose, recorded))
     if as_json:
         print_json(found)
         return
     if not found:
-        print(_no_samples(step, purpose))
+        print(no_samples(step, purpose, recorded))
     for sample in found:
         console().print(_sample(sample))
 
 
-def _no_samples(step: int | None, purpose: str | None) -> str:
+def no_samples(step: int | None, purpose: str | None, recorded: dict[str, Any] | None) -> str:
+    """Why there is none to show; `recorded` is that of the job's spec."""
+    if recorded:
+        uid = recorded["uid"]
+        return (
+            f"this job samples nothing: it learns from the batches of the job with uid {uid};"
+            " see `ebbtide samples` of that one (`ebbtide get JOB` shows uids)"
+        )
     if step is None and purpose is None:
         return "no samples yet"
     where = "" if step is None else f" in step {step}"
@@ -213,6 +226,9 @@ def show_checkpoints(name: str, *, as_json: bool) -> None:
         found = client.checkpoints(name)
     if as_json:
         print_json(found)
+        return
+    if not found.items:
+        print(NO_CHECKPOINT)
         return
     rows = [
         (

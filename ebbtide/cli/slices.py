@@ -12,6 +12,8 @@ from ebbtide.client import Client
 from ebbtide.errors import Refused
 
 KEYS = ("step", "purpose", "task", "length", "prompts", "policy", "reward", "sign", "age")
+_HEADS = {"reward": "REWARD VERSION"}
+"""Keys whose name is that of a figure beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +65,15 @@ def _show_slices(name: str, wanted: Wanted) -> None:
         print_json(found)
         return
     out = console()
-    out.print(table(_columns(found), [_row(one, found.by) for one in found.items]))
+    out.print(table(columns(found), [_row(one, found.by) for one in found.items]))
     span = f"steps {found.first_step} to {found.last_step}"
     out.print(f"\n{sum(one.samples for one in found.items)} samples of {span}")
 
 
-def _columns(found: SliceList) -> tuple[str, ...]:
+def columns(found: SliceList) -> tuple[str, ...]:
+    """Heads of the table: what was grouped by, then the figures."""
     figures = (">SAMPLES", ">REWARD", ">+-", ">PASSED", ">TOKENS", ">CUT", ">FAULTY")
-    return (*map(str.upper, found.by), *figures)
+    return (*(_HEADS.get(key, key.upper()) for key in found.by), *figures)
 
 
 def _row(one: Slice, by: list[str]) -> tuple[str, ...]:

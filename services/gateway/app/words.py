@@ -45,11 +45,20 @@ def hub_words(uri: str) -> str:
     owner, _, model = uri.rpartition("/")
     place, _, owner = owner.rpartition("/")
     name = f"{owner}/{model}"
-    if not _HUB.fullmatch(name) or (place and not _first_missing(Path(place), owner)):
+    if (
+        not _HUB.fullmatch(name)
+        or _is_path(uri)
+        or (place and not _first_missing(Path(place), owner))
+    ):
         return ""
     get = f"hf download {name} --local-dir DIR"
     how = f"download it (for instance `{get}`) and give the folder"
     return f"; names of a hub are not looked up: {how}"
+
+
+def _is_path(uri: str) -> bool:
+    """Whether it says itself that it is one: runs/ is where the examples' files are written."""
+    return uri.startswith(("./", "../")) or "runs" in Path(uri).parts[:-1]
 
 
 def _first_missing(place: Path, owner: str) -> bool:

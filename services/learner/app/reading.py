@@ -95,6 +95,13 @@ class Reader:
             raise Refused(f"job {named.uid} sampled no answers itself", field="recorded")
         if self._ranks == 1:
             manifest = on_one_rank(manifest)
+        if manifest.ranks != self._ranks:
+            raise Refused(
+                f"the batches of job {named.uid} are laid out for {manifest.ranks} ranks, this job"
+                f" has {self._ranks}: set learner.ranks: {manifest.ranks}, as the job had that"
+                " recorded it" + ("" if manifest.ranks == 1 else ", or 1, which takes any"),
+                field="recorded",
+            )
         check_manifest(manifest, attempt=named.attempt, ranks=self._ranks)
         return manifest
 

@@ -29,5 +29,15 @@ def verdict(votes: Sequence[str]) -> Refusal | None:
     failed = [(rank, said.partition(":")) for rank, said in enumerate(votes) if said]
     if not failed:
         return None
-    detail = "; ".join(f"rank {rank}: {why}" for rank, (_, _, why) in failed)
+    ranks: dict[str, list[int]] = {}
+    for rank, (_, _, why) in failed:
+        ranks.setdefault(why, []).append(rank)
+    detail = "; ".join(f"{_who(some, len(votes))}: {why}" for why, some in ranks.items())
     return Refusal(code=failed[0][1][0], detail=detail[:2000])
+
+
+def _who(ranks: list[int], of: int) -> str:
+    """Those that say the same, in words."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return "every rank" if len(ranks) == of else f"ranks {', '.join(map(str, ranks))}"

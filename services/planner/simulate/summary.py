@@ -6,10 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from services.planner.simulate.policies import POLICIES
 from services.planner.simulate.prefill import Prefill
 from services.planner.simulate.results import ORACLE, Results, Saving
 from services.planner.simulate.scenario import Scenario
 from services.planner.simulate.statistics import Estimate, Point
+
+_OFF = frozenset(policy.name for policy in POLICIES if not policy.on_policy)
+_MARK = "*"
 
 FIGURES = (
     "decode_seconds",
@@ -96,6 +100,8 @@ def table(results: Results) -> str:
     low, cost = results.bound_ratio("seconds"), results.bound_ratio("gpu_seconds")
     lines.append(f"bound: no policy decodes in less than {low.mean:.3f} of static's time,")
     lines.append(f"       nor with fewer than {cost.mean:.3f} of its GPU-seconds")
+    if any(row[0].endswith(_MARK) for row in rows):
+        lines.append(f"{_MARK} not on-policy: it learns from answers of an older policy, too")
     return "\n".join(lines)
 
 
@@ -103,7 +109,7 @@ def _row(results: Results, name: str) -> tuple[str, ...]:
     share = _short(results.oracle_share(name).mean) if ORACLE in results.names else ""
     money = results.of(name, "dollars").mean
     return (
-        name,
+        f"{name}{_MARK}" if name in _OFF else name,
         f"{results.of(name, 'decode_seconds').mean:.2f}",
         results.ratio(name, "decode_seconds").words(),
         f"{results.of(name, 'decoding').mean:.1f}",

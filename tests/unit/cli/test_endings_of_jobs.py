@@ -71,3 +71,12 @@ def test_a_long_message_folds_and_the_names_beside_it_stay_whole() -> None:
         assert name in text
     assert text.count("very") == 20
     assert "…" not in text
+
+
+def test_get_shows_the_uid_by_which_recorded_names_a_job() -> None:
+    metadata = {"name": "demo", "uid": "0b1c-22", "creationTimestamp": "2026-01-01T00:00:00+00:00"}
+    fields = {"apiVersion": "v1", "kind": "RLHFJob", "metadata": metadata, "spec": {}}
+    console = Console(file=io.StringIO(), width=100)
+    console.print(describe(Job.model_validate({**fields, "state": "Running"})))
+    assert isinstance(console.file, io.StringIO)
+    assert "uid: 0b1c-22\n" in console.file.getvalue()

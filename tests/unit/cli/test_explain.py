@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ebbtide.cli.explain import in_words, moves_in_words
+from typer.testing import CliRunner
+
+from ebbtide.cli.commands import app
+from ebbtide.cli.explain import in_words, moves_in_words, one_step
 from ebbtide.reports import (
     CalibrationReport,
     CandidateReport,
@@ -92,3 +95,18 @@ def test_who_computes_prompts_is_said_where_the_planner_chose_it() -> None:
     said = text(a_decision(prefill="service", prefill_reason="a service pays"))
     assert "prompts (service): a service pays" in said
     assert "prompts" not in text(a_decision())
+
+
+def test_a_step_may_be_an_argument_or_an_option() -> None:
+    assert [one_step(2, None), one_step(None, 2), one_step(2, 2), one_step(None, None)] == [
+        2,
+        2,
+        2,
+        None,
+    ]
+
+
+def test_two_steps_that_differ_are_refused() -> None:
+    found = CliRunner().invoke(app, ["explain", "demo", "1", "--step", "2"])
+    assert found.exit_code == 2
+    assert "step 1 and --step 2 differ: give one of them" in found.stderr

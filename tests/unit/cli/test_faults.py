@@ -23,7 +23,7 @@ def told(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_one_fault_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error = Invalid([Fault("/spec/model/uri", "there is no folder /x")])
-    assert told(error, capsys) == "ebbtide: /spec/model/uri there is no folder /x\n"
+    assert told(error, capsys) == "ebbtide: /spec/model/uri: there is no folder /x\n"
 
 
 def test_each_of_several_faults_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:

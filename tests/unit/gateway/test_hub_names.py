@@ -39,3 +39,14 @@ def test_a_folder_that_is_missing_is_no_name_of_a_hub(tmp_path: Path, name: str)
     (tmp_path / "there").mkdir()
     uri = f"{tmp_path}/{name}"
     assert said("/spec/model/uri", uri=uri) == f"there is no folder {uri}"
+
+
+@pytest.mark.parametrize("uri", ["runs/model", "./own/model", "../own/model", "../../runs/a/model"])
+def test_a_path_that_says_so_is_no_name_of_a_hub(uri: str) -> None:
+    assert "hf download" not in said("/spec/model/uri", uri=uri)
+
+
+def test_an_example_whose_files_are_missing_is_not_sent_to_a_hub(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    uri = f"{tmp_path}/runs/episodes/model"
+    assert said("/spec/model/uri", uri=uri) == f"there is no folder {uri}"

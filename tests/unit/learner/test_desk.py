@@ -117,6 +117,20 @@ def test_all_ranks_agree_on_what_the_first_one_says(error: Exception, code: str)
     )
 
 
+@pytest.mark.parametrize(
+    ("votes", "detail"),
+    [
+        (["invalid:x", "invalid:x"], "every rank: x"),
+        (["invalid:x", "", "invalid:x"], "ranks 0, 2: x"),
+        (["invalid:x", "invalid:y", "invalid:x"], "ranks 0, 2: x; rank 1: y"),
+    ],
+)
+def test_what_several_ranks_say_is_said_once(votes: list[str], detail: str) -> None:
+    found = verdict(votes)
+    assert found is not None
+    assert found.detail == detail
+
+
 def test_no_complaint_is_no_refusal() -> None:
     assert verdict(["", ""]) is None
 

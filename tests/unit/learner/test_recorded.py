@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from ebbtide.errors import Refused
 from ebbtide.testing.blobs import FakeBlobs
 from ebbtide.wire import (
     BatchManifest,
@@ -16,6 +18,7 @@ from ebbtide.wire import (
     Refusal,
 )
 from services.learner.app.rank import Rank
+from services.learner.app.reading import Reader
 from services.learner.engine.gang import Gang
 from tests.unit.learner.builders import UID, a_batch, a_rank, an_sft_step, job_spec, learn_of
 
@@ -50,8 +53,12 @@ async def recorded_job(gang: Gang, model: Path, blobs: FakeBlobs, folder: Path) 
 
 
 async def naming(blobs: FakeBlobs, base: PolicyRef, step: int) -> Learn:
+    return await learn_of(blobs, named(base, step))
+
+
+def named(base: PolicyRef, step: int) -> BatchManifest:
     """What the planner of the second job, here attempt 2, sends."""
-    manifest = BatchManifest(
+    return BatchManifest(
         job_uid=UID,
         attempt=2,
         step=step,
@@ -63,7 +70,6 @@ async def naming(blobs: FakeBlobs, base: PolicyRef, step: int) -> Learn:
         microbatches=0,
         recorded=RecordedBatch(UID, 1, step),
     )
-    return await learn_of(blobs, manifest)
 
 
 async def second_job(
@@ -128,3 +134,16 @@ async def test_one_rank_learns_from_batches_of_several(
     loss, _ = await learnt(rank, await naming(blobs, policy_of(rank), 0))
     ((wanted, _), *_) = await recorded_job(gang, model, FakeBlobs(folder=tmp_path / "b"), tmp_path)
     assert loss == pytest.approx(wanted, rel=1e-5)
+
+
+async def test_another_number_of_ranks_is_refused_with_the_number_to_set(
+    gang: Gang, model: Path, blobs: FakeBlobs, tmp_path: Path
+) -> None:
+    rank = await second_job(gang, model, blobs, tmp_path)
+    await a_batch(blobs, policy_of(rank), ranks=1)
+    asked = msgspec.structs.replace(named(policy_of(rank), 0), ranks=2)
+    reader = Reader(blobs=blobs, spec=job_spec(model), rank=0, ranks=2)
+    with pytest.raises(
+        Refused, match=r"laid out for 1 ranks, this job has 2: set learner.ranks: 1"
+    ):
+        await reader.work(asked, attempt=2)
