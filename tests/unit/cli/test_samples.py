@@ -13,7 +13,7 @@ from ebbtide.client import Client
 
 
 def test_the_scorers_version_is_not_headed_like_the_mean_reward() -> None:
-    found = SliceList.model_construct(by=["step", "reward"], items=[])
+    found = SliceList.model_construct(by=["step", "reward"], items=[], first_step=0, last_step=0)
     heads = columns(found)
     assert heads[:2] == ("STEP", "REWARD VERSION")
     assert len(set(heads)) == len(heads)
