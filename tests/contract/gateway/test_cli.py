@@ -60,7 +60,7 @@ def test_paths_in_a_job_file_start_at_its_folder(run: Run, tmp_path: Path, gatew
 def test_a_fault_in_a_job_file_is_one_line_and_code_2(run: Run, tmp_path: Path) -> None:
     found = run("submit", job_file(tmp_path, "x", bogus=1))
     assert found.exit_code == 2
-    assert found.stderr == "ebbtide: /spec/bogus is not a known field\n"
+    assert found.stderr == "ebbtide: /spec/bogus: is not a known field\n"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_validate_works_without_a_gateway(run: Run, tmp_path: Path) -> None:
     wrong = run("validate", job_file(tmp_path, "x", bogus=1), EBBTIDE_URL="")
     assert (fine.exit_code, wrong.exit_code) == (0, 2)
     assert "only the schema was checked" in fine.stderr
-    assert "/spec/bogus is not a known field" in wrong.stderr
+    assert "/spec/bogus: is not a known field" in wrong.stderr
 
 
 def test_list_shows_a_table_and_json_has_everything(run: Run, gateway: Served) -> None:
