@@ -18,7 +18,7 @@ from ebbtide.errors import Refused
 from ebbtide.spec import ModelSpec
 from ebbtide.wire import digest
 
-_TOKENIZER_FILES = (
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -59,7 +59,7 @@ def tokenizer_folder(model: ModelSpec) -> Path:
     folder = local_path(uri)
     if not folder.is_dir():
         raise Refused(f"no folder {uri}", field=field)
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise Refused(f"no tokenizer in {uri}: it has no tokenizer.json", field=field)
     return folder
 
@@ -72,7 +72,7 @@ def identity(model: ModelSpec) -> Identity:
         template = _files_digest(folder, ("chat_template.jinja", "tokenizer_config.json"))
     stop = digest(json.dumps(model.stop_tokens).encode())
     return Identity(
-        tokenizer=_files_digest(folder, _TOKENIZER_FILES),
+        tokenizer=_files_digest(folder, TOKENIZER_FILES),
         template=digest(template.encode()),
         model=digest((_files_digest(local_path(model.uri), _MODEL_FILES) + stop).encode()),
     )

@@ -16,20 +16,11 @@ from typing import Any
 
 import msgspec
 
+from ebbtide.data.tokenizers import TOKENIZER_FILES
 from ebbtide.errors import Refused
 from ebbtide.wire import PolicyTensor
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.model",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "chat_template.jinja",
-)
+PUBLISHED_FILES = (*TOKENIZER_FILES, "chat_template.jinja")
 """What of a tokenizer's folder goes into a publication, where it is there."""
 TABLE = "model.safetensors.index.json"
 _FIELD = "/model/uri"

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
-from ebbtide.engines.model_files import TOKENIZER_FILES
+from ebbtide.engines.model_files import PUBLISHED_FILES
 from ebbtide.engines.publication import write_publication
 from ebbtide.errors import Temporary
 from ebbtide.wire import AdapterOf, PolicyIndex, pack_floats, pack_ints
@@ -142,7 +142,7 @@ def write_skeleton(
         kind: type = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]  # type: ignore[assignment] # one model
         config.architectures = [kind.__name__]
     config.save_pretrained(folder)
-    wanted = [model / "generation_config.json", *(tokenizer / name for name in TOKENIZER_FILES)]
+    wanted = [model / "generation_config.json", *(tokenizer / name for name in PUBLISHED_FILES)]
     for path in wanted:
         if path.is_file():
             shutil.copyfile(path, folder / path.name)

@@ -13,7 +13,7 @@ import msgspec
 
 from ebbtide import paths
 from ebbtide.data.sources import local_path
-from ebbtide.engines.model_files import TABLE, TOKENIZER_FILES, described, tied, weight_files
+from ebbtide.engines.model_files import PUBLISHED_FILES, TABLE, described, tied, weight_files
 from ebbtide.engines.policies import INDEX_NAME, policy_digest
 from ebbtide.errors import NotFound, Refused
 from ebbtide.logs import Log
@@ -76,7 +76,7 @@ def _files(model: ModelSpec, folder: Path) -> list[Path]:
         raise Refused(f"{folder} has no {_CONFIG}", field="/model/uri")
     tokenizer = local_path(model.tokenizer_uri or model.uri)
     beside = [folder / TABLE, folder / "generation_config.json"]
-    beside += [tokenizer / name for name in TOKENIZER_FILES]
+    beside += [tokenizer / name for name in PUBLISHED_FILES]
     if model.chat_template is not None:
         beside = [file for file in beside if file.name != "chat_template.jinja"]
     there = [file for file in beside if file.is_file()]
