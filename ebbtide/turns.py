@@ -77,10 +77,7 @@ def replied(rollout: Rollout, given: Ints) -> Journal:
 
 def said(rollout: Rollout, opens: bytes, closes: bytes) -> list[tuple[bool, Ints]]:
     """Who said what, in order: (whether the policy did, ids), without the template's ids."""
-    ids = unpack_ints(rollout.tokens)
-    if len(rollout.spans) == 1 and rollout.spans[0].start == 0 and rollout.spans[0].end == len(ids):
-        return [(True, ids)]  # most have one turn, and a scorer reads hundreds in a step
-    mask = unpack_mask(rollout.action_mask)
+    ids, mask = unpack_ints(rollout.tokens), unpack_mask(rollout.action_mask)
     before, after = len(unpack_ints(opens)), len(unpack_ints(closes))
     parts = []
     for one in passages(mask):
