@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from ebbtide.errors import Refused
@@ -93,6 +95,7 @@ def test_a_missing_environment_is_refused_with_its_field() -> None:
 
 
 def test_the_digest_of_scores_names_the_environment_and_its_settings() -> None:
+    import_module("ebbtide.testing.environments")  # as whoever asks it has done
     found = environment_versions(yours("guess"))
     assert len(found["environment ebbtide.testing.environments:guess"]) == 64
     assert '"max_turns":8' in found["environment"]
