@@ -17,18 +17,19 @@ from tests.e2e.tiny import write_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 ACTORS, LONGEST = 3, 160
+LAYERS = 40
+"""So many that an answer takes seconds on any machine: who moves is asked once a second."""
 
 
 @pytest.fixture(scope="module")
 def long_answers(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Material:
     """A model whose answers take seconds."""
-    return Material(
-        write_model(tmp_path_factory.mktemp("long") / "model", more=110), material.prompts
-    )
+    folder = tmp_path_factory.mktemp("long") / "model"
+    return Material(write_model(folder, more=110, layers=LAYERS), material.prompts)
 
 
 def moving(material: Material, rule: str, **decode: object) -> Spec:
-    sizes = training(totalSteps=3, promptsPerStep=6, maxResponseTokens=LONGEST)
+    sizes = training(totalSteps=2, promptsPerStep=6, maxResponseTokens=LONGEST)
     decoding = {"engine": "torch", "replicas": ACTORS, "referenceMode": True, "device": "cpu"}
     planner = {"migration": rule, "tau": 0.3}
     return material.spec(

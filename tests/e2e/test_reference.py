@@ -7,6 +7,7 @@ import random
 import signal
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from benchmarks.stack import Stack, until
 from ebbtide.wire import SampleKey
 from tests.checker.lineage import replay
 from tests.checker.reader import read
+from tests.e2e.gates import Gate
 from tests.e2e.jobs import Material, Spec, judged, training
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -58,15 +60,19 @@ def bits(stack: Stack, job_uid: str) -> Bits:
 
 
 def undisturbed(stack: Stack, material: Material, actors: int) -> Bits:
-    return completed(stack, f"reference-{actors}", reference(material, actors))
+    return undertaken(stack, f"reference-{actors}", reference(material, actors))
 
 
-def completed(stack: Stack, name: str, spec: Spec) -> Bits:
-    job = stack.submit(name, spec)
-    ended = stack.finished(job.name, seconds=300)
+def undertaken(stack: Stack, name: str, spec: Spec) -> Bits:
+    return completed(stack, stack.submit(name, spec).name)
+
+
+def completed(stack: Stack, name: str) -> Bits:
+    ended = stack.finished(name, seconds=300)
     assert ended.state == "Complete", ended.message
-    assert judged(stack, job.metadata.uid).faults() == {}
-    return bits(stack, job.metadata.uid)
+    uid = stack.client.get(name).metadata.uid
+    assert judged(stack, uid).faults() == {}
+    return bits(stack, uid)
 
 
 @pytest.fixture(scope="module")
@@ -90,23 +96,32 @@ def test_any_assignment_gives_the_same_bits(
     stack: Stack, material: Material, alone: Bits, assignment: str
 ) -> None:
     spec = reference(material, 3, planner={"assignment": assignment})
-    assert completed(stack, f"reference-{assignment}", spec) == alone
+    assert undertaken(stack, f"reference-{assignment}", spec) == alone
 
 
 def test_prompts_computed_by_the_service_give_the_same_bits(
-    stack: Stack, material: Material, alone: Bits
+    stack: Stack, material: Material, alone: Bits, tmp_path: Path
 ) -> None:
-    spec = reference(material, 2, prefill={"mode": "service", "device": "cpu"})
-    assert completed(stack, "reference-service", spec) == alone
-    uid = stack.client.get("reference-service").metadata.uid
-    assert sum(r.prefill.in_service for r in step_reports(stack.blobs, uid)) > 0
+    gate = Gate(tmp_path / "gate")
+    service = {"mode": "service", "device": "cpu"}
+    spec = reference(gate.before(material), 2, prefill=service, reward=gate.reward())
+    job = stack.submit("reference-service", spec)
+    until(partial(_serves, stack, job.name), seconds=120, what="the service")
+    gate.open()
+    assert completed(stack, job.name) == alone
+    reports = step_reports(stack.blobs, job.metadata.uid)
+    assert sum(report.prefill.in_service for report in reports) > 0
+
+
+def _serves(stack: Stack, job: str) -> bool:
+    return any(pod.ready for pod in stack.pods(job, "prefill"))
 
 
 def test_a_pool_that_grows_and_shrinks_gives_the_same_bits(
     stack: Stack, material: Material, alone: Bits
 ) -> None:
     spec = reference(material, 1, planner={"scaling": "elastic"})
-    assert completed(stack, "reference-elastic", spec) == alone
+    assert undertaken(stack, "reference-elastic", spec) == alone
 
 
 def _at_work(progress: Progress, step: int) -> bool:

@@ -37,6 +37,12 @@ class _Service(msgspec.Struct):
     due: int = 0
     pause_until: float = 0.0
 
+    @property
+    def coming(self) -> bool:
+        """Whether it loads: it was told to, has not shown yet that it does, or shows it."""
+        told = bool(self.loading) or self.beat.number < self.due
+        return (told or self.beat.state == "loading") and not self.beat.load_failure
+
 
 class Prefills:
     """Those that were heard within a lease."""
@@ -102,8 +108,7 @@ class Prefills:
         """
         if self._policy is None or self.kv(self._policy[0], 2) is not None:
             return False
-        coming = (s for s in self._services.values() if s.loading or s.beat.state == "loading")
-        if not any(not service.beat.load_failure for service in coming):
+        if not any(service.coming for service in self._services.values()):
             return False
         if self._grace_until is None:
             self._grace_until = self._pen.now + GRACE

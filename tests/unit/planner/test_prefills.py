@@ -114,6 +114,17 @@ def test_ready_actors_wait_a_moment_for_a_service_that_loads() -> None:
     assert desk.prefills.is_near()
 
 
+def test_actors_wait_for_the_beat_that_shows_what_a_service_was_told_to_load() -> None:
+    desk = Desk()
+    desk.prefills.want(POLICY, INDEX)
+    desk.prefills.hear(a_beat(1, None, "empty"))
+    [send] = desk.sent()
+    desk.prefills.replied(send.call, Ok(2))
+    assert desk.prefills.is_near()
+    desk.prefills.hear(a_beat(2, POLICY))
+    assert not desk.prefills.is_near()
+
+
 def an_actor_beat(name: str, number: int, stats: EngineStats, incarnation: str = "i") -> Heartbeat:
     return Heartbeat(name, incarnation, number, None, POLICY, "serving", b"", (), stats)
 
