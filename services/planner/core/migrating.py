@@ -1,4 +1,4 @@
-"""Which running samples move, asked about once a second while a step decodes (pure).
+"""Which running samples move, asked now and then while a step decodes (pure).
 
 The rules are in `services.planner.core.planning.migration`; here they are shown the actors as they
 are. An actor for which samples wait is left out, for it has no free slot and does not run empty.
@@ -37,8 +37,8 @@ from services.planner.core.samples import ACCEPTED, INVALID, VALUED, OpenStep
 from services.planner.core.steering import Steering
 from services.planner.core.transit import Transit
 
-_SECONDS = 1.0
-"""A rule is asked at most so often."""
+_SECONDS, _SOONEST, _PART = 1.0, 0.1, 8
+"""A rule is asked once a second; while the step is young, after each such part of its time so far."""
 _TRIES = 8
 """Actors that are weighed at a time,"""
 _RUNNING = 8192
@@ -96,6 +96,11 @@ def benefit(scene: Scene) -> list[Move]:
     return [move for move in moves if move.source in kept]
 
 
+def pause(decoded: float) -> float:
+    """Seconds between two looks, `decoded` seconds into a step: short steps are looked at too."""
+    return min(_SECONDS, max(_SOONEST, decoded / _PART))
+
+
 class Migration:
     """Asks `rule` and has its moves made."""
 
@@ -131,7 +136,7 @@ class Migration:
     def decoding(self, step: OpenStep, slots: int) -> None:
         """Time passes."""
         self._transit.tick(step)
-        early = self._pen.now - self._asked < _SECONDS
+        early = self._pen.now - self._asked < pause(self._pen.now - self._opened)
         if self._rule is None or early or self._handouts.kept:
             return
         self._asked = self._pen.now

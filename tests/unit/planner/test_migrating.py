@@ -8,7 +8,7 @@ import pytest
 
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.testing.jobs import a_spec
-from services.planner.core.migrating import Scene, benefit, rule_of
+from services.planner.core.migrating import Scene, benefit, pause, rule_of
 from services.planner.core.places import Places
 from services.planner.core.planning.migration import Move, Working, Worth
 from services.planner.core.planning.profile import make_profile
@@ -102,6 +102,19 @@ def test_benefit_is_the_rule_of_an_elastic_pool(
     document = a_spec(planner={"scaling": scaling, "migration": migration})
     spec = RLHFJobSpec.model_validate(document, strict=False)
     assert steer(spec, None).migration == rule
+
+
+@pytest.mark.parametrize("seconds", [1.0, 2.0, 4.0, 8.0])
+def test_a_step_is_looked_at_five_times_in_its_last_half_or_once_a_second(seconds: float) -> None:
+    looks, now = 0, seconds / 2
+    while now < seconds:
+        now += pause(now)
+        looks += 1
+    assert looks >= min(5, seconds / 2)
+
+
+def test_a_long_step_is_looked_at_once_a_second() -> None:
+    assert pause(600.0) == 1.0
 
 
 def test_without_a_rule_nothing_is_asked() -> None:

@@ -27,15 +27,16 @@ STEERING = Steering(
 
 
 class Once:
-    """Moves one sample, once: from the last actor that has any to the first."""
+    """Moves one sample, once it is `armed`: from the last actor that has any to the first."""
 
     def __init__(self, how: Literal["kv", "recompute"] = "kv", *, actors: int = 2) -> None:
         self.how, self.actors = how, actors
         self.move: Move | None = None
+        self.armed = False
 
     def __call__(self, scene: Scene) -> list[Move]:
         busy = [actor for actor in scene.actors if actor.samples]
-        if self.move is not None or len(busy) < self.actors:
+        if not self.armed or self.move is not None or len(busy) < self.actors:
             return []
         here, there = busy[-1], busy[0]
         self.move = Move(here.samples[-1], here.name, there.name, self.how, 0.0)
@@ -56,6 +57,7 @@ class Story:
         for _ in range(200):
             if self.rule.move is not None:
                 break
+            self.rule.armed = all(actor.running for actor in self.world.actors.values())
             self.world.one_round()
         assert self.rule.move is not None
         self.sample, self.source, self.target = self.rule.move[:3]
@@ -211,7 +213,7 @@ def test_a_planner_that_takes_over_hands_a_cut_sample_to_its_reader() -> None:
     story = Story()
     cuts = story.lose("CutSamples")
     story.world.kill_planner()
-    for _ in range(3):
+    for _ in range(2):
         story.world.one_round()
     for letter in cuts:
         letter.deliver()
