@@ -20,6 +20,7 @@ from ebbtide.reports import StepReport, summarise
 from tests.e2e.jobs import Material, Spec, emulation, first_half, training
 from tests.e2e.prometheus import Prometheus, prometheus
 from tests.e2e.tiny import write_model
+from tests.worlds.away import away_at_first
 from tests.worlds.spans import receiver
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -37,10 +38,10 @@ ABSENT = {
     "the job has prices, and its reward has risen.",
 }
 """Needs of panels that the first run does not meet, and the other one does."""
-UNSEEN = {"a worker, a store or an address that scoring needs has failed."}
-"""What neither brings about: a fault of the infrastructure."""
+REFUSED = 3
+"""Answers that the first run's HTTP scorer refuses before it is there."""
 ACTORS, MOST = 64, 2000
-PANELS = [panel for board in BOARDS for panel in board.panels if panel.needs not in UNSEEN]
+PANELS = [panel for board in BOARDS for panel in board.panels]
 LATE = [panel for panel in PANELS if panel.needs in ABSENT]
 Told = tuple[str, list[tuple[str, Any]]]
 OWN = f'rlhf_job="{NAME}"'
@@ -78,7 +79,9 @@ def filled(expr: str, job: str) -> str:
     return named.replace("$__rate_interval", "10s")
 
 
-def a_job(material: Material) -> Spec:
+def a_job(material: Material, scorer: str) -> Spec:
+    """All roles in pools with a price; the scorer at this address adds nothing to the reward."""
+    away = {"type": "http", "name": "away", "weight": 0.0, "uri": scorer, "tries": 1}
     source = {"type": "jsonl", "uri": str(material.prompts)}
     pools = ("decode", "learner", "planner", "reward")
     parts = material.spec()
@@ -89,7 +92,7 @@ def a_job(material: Material) -> Spec:
         "decode": parts["decode"]
         | {"emulation": emulation(meanTokens=24.0, tpotMs=40.0)}
         | {"pool": "decode"},
-        "reward": {"components": [first_half()], "pool": "reward"},
+        "reward": {"components": [first_half(), away], "pool": "reward", "retries": 2 * REFUSED},
         "learner": {"ranks": 1, "device": "cpu", "pool": "learner"},
         "planner": {"pool": "planner"},
         "prices": [{"pool": pool, "perHour": PRICE} for pool in pools],
@@ -107,7 +110,7 @@ def told() -> Iterator[Told]:
 @pytest.fixture(scope="module")
 def stack(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One whose processes tell of their work."""
-    environ = {"EBBTIDE_OTLP_URL": told[0]}
+    environ = {"EBBTIDE_OTLP_URL": told[0], "EBBTIDE_REWARD_PRIVATE_NETWORKS": "127.0.0.0/8"}
     with running(tmp_path_factory.mktemp("stack"), environ=environ) as found:
         yield found
 
@@ -116,9 +119,10 @@ def stack(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stac
 def run(
     stack: Stack, material: Material, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Run]:
-    with prometheus(stack, tmp_path_factory.mktemp("prometheus")) as seen:
+    folder = tmp_path_factory.mktemp("prometheus")
+    with prometheus(stack, folder) as seen, away_at_first(REFUSED) as scorer:
         start = time.time()
-        job = stack.submit(NAME, a_job(material))
+        job = stack.submit(NAME, a_job(material, scorer))
         ended = stack.finished(NAME, seconds=200)
         assert ended.state == "Complete", ended.message
         reports = step_reports(stack.blobs, job.metadata.uid)
@@ -203,6 +207,11 @@ def test_totals_are_those_of_the_run(run: Run) -> None:
     assert tokens == whole.response_tokens
     phases = run.seen.value(f"sum(ebbtide_job_phase_seconds_total{{{OWN}}})")
     assert phases == pytest.approx(sum(whole.phases.model_dump().values()))
+
+
+def test_each_refusal_of_a_scorer_is_a_try_that_failed(run: Run) -> None:
+    tries = f"max by (class) (max_over_time(ebbtide_reward_errors_total{{{OWN}}}[10m]))"
+    assert run.seen.now(tries) == {("Http503",): REFUSED}
 
 
 def test_the_cost_is_held_time_times_its_price(run: Run) -> None:
