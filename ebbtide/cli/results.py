@@ -78,7 +78,7 @@ class Wanted:
 
     def holds(self, text: str) -> bool:
         """Whether the line is wanted."""
-        if self.match not in text or self.step not in (None, _said(text, "step")):
+        if self.match not in text or self.step not in (None, *_steps(text)):
             return False
         return LEVELS.index(_level(text)) >= LEVELS.index(self.level)
 
@@ -86,6 +86,12 @@ class Wanted:
 def _level(text: str) -> str:
     said = _said(text, "level")
     return said if isinstance(said, str) and said in LEVELS else "info"
+
+
+def _steps(text: str) -> tuple[object, object]:
+    """The step that a line names, and that of the sample it names."""
+    key = _said(text, "key")
+    return _said(text, "step"), key.get("step_issued") if isinstance(key, dict) else None
 
 
 def _said(text: str, name: str) -> object:

@@ -347,8 +347,8 @@ SUPERVISED = {
         ('{"level":"info","event":"x"}', Wanted(level="warning"), False),
         ("Traceback", Wanted(level="warning"), False),
         ("Traceback", Wanted(match="Trace"), True),
-        ('{"level":"info","event":"x","step":3}', Wanted(step=3), True),
-        ('{"level":"info","event":"x","step":4}', Wanted(step=3), False),
+        ('{"step":3}', Wanted(step=3), True),
+        *((f'{{"key":{{"step_issued":{step}}}}}', Wanted(step=3), step == 3) for step in (3, 4)),
         ('{"level":"error","event":"y"}', Wanted(match="x", level="info"), False),
     ],
 )
