@@ -112,7 +112,7 @@ def _row(name: str, curves: Sequence[Curve], algorithm: Mapping[str, Any]) -> st
 
 TEXT = """# Learning curves
 
-Each algorithm on the demonstration's task (`deploy/examples/demo.yaml`: reversing the order of words, a model of 0.8 million
+Each algorithm on the demonstration's task (`deploy/examples/demo.yaml`: reversing the order of words, a model of 0.3 million
 parameters after its warm start), three seeds each, {steps} steps of 32 prompts with 8 answers, two mini-batches a step and one
 learning rate (3e-4) for all. Nothing was tuned by algorithm: what is not in the last column is the default. Held-out reward is the
 mean over 256 prompts with two answers each at temperature 1 (its standard error is about 0.02), before the first update and after

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nlargest
+
+_OTHERS = 4
+"""Queues, longest first, that an idle actor asks: to weigh one takes a forecast of its samples."""
 
 Pending = Callable[[int], bool]
 SameGroup = Callable[[int, int], bool]
@@ -99,10 +103,11 @@ class Waiting:
         """Fill the actor's empty queue: with what was kept for too long, or with another's."""
         if now >= self.kept_until and self._claim(name):
             return True
-        others = [other for other in self._queues if other != name and self._queues[other]]
-        if not others:
-            return False
-        victim = max(others, key=lambda other: len(self._queues[other]))
+        others = (other for other in self._queues if other != name and self._queues[other])
+        longest = nlargest(_OTHERS, others, key=lambda other: len(self._queues[other]))
+        return any(self._hand_over(other, name, may_move) for other in longest)
+
+    def _hand_over(self, victim: str, name: str, may_move: MayMove) -> bool:
         moved = self._later_half(self._queues[victim])
         if not may_move(victim, moved):
             return False

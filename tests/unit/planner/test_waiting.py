@@ -64,6 +64,14 @@ def test_what_would_not_end_sooner_stays_where_it_is() -> None:
     assert waiting.take("a", 12, everything) == list(range(12))
 
 
+def test_where_the_longest_queue_gives_nothing_the_next_is_asked() -> None:
+    waiting = by_fours()
+    waiting.deal({"a": list(range(12)), "b": list(range(12, 20)), "c": []}, [], until=0.0)
+    assert waiting.find_more("c", 0.0, lambda other, _: other == "b")
+    assert waiting.take("c", 12, everything) == [16, 17, 18, 19]
+    assert waiting.take("a", 12, everything) == list(range(12))
+
+
 def test_what_lost_its_actor_comes_before_what_waits() -> None:
     waiting = by_fours()
     waiting.deal({"a": [8, 9]}, [], until=0.0)
