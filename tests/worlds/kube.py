@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from ssl import SSLContext, create_default_context
@@ -211,14 +211,16 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane(folder: Path, *, flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
+def control_plane(
+    folder: Path, *, flags: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> Iterator[ControlPlane]:
     """Start the three programs, install the definitions, end them again.
 
-    `flags`: more of them for the API server.
+    `flags`: more of them for the API server; `environ`: for its environment.
     """
     with ExitStack() as stack:
         etcd = _start_etcd(folder, stack)
-        port = _start_server(folder, etcd, flags, stack)
+        port = _start_server(folder, etcd, flags, environ or {}, stack)
         plane = ControlPlane(folder, port)
         _await(lambda: plane.call("GET", "/readyz") == b"ok", "the API server", folder)
         documents = [open_definition("Thing"), open_definition("Other")]
@@ -258,7 +260,9 @@ def _start_etcd(folder: Path, stack: ExitStack) -> str:
     return client
 
 
-def _start_server(folder: Path, etcd: str, flags: Sequence[str], stack: ExitStack) -> int:
+def _start_server(
+    folder: Path, etcd: str, flags: Sequence[str], environ: Mapping[str, str], stack: ExitStack
+) -> int:
     key, tokens = folder / "accounts.key", folder / "tokens.csv"
     subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
     tokens.write_text(f'{ADMIN},admin,admin,"system:masters"\n')
@@ -283,6 +287,7 @@ def _start_server(folder: Path, etcd: str, flags: Sequence[str], stack: ExitStac
         "--feature-gates=MutatingAdmissionPolicy=true",  # tests play controllers with webhooks
         "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
         *flags,
+        environ=environ,
     )
     return port
 
@@ -299,11 +304,17 @@ def _start_collector(plane: ControlPlane, stack: ExitStack) -> None:
     )
 
 
-def start(folder: Path, stack: ExitStack, program: str, *flags: str) -> None:
+def start(
+    folder: Path,
+    stack: ExitStack,
+    program: str,
+    *flags: str,
+    environ: Mapping[str, str] | None = None,
+) -> None:
     """Run a program until `stack` ends it; `program`: one of the tools, or a path."""
     name = Path(program).name
     log = stack.enter_context((folder / f"{name}.log").open("wb"))
-    env = {"PATH": "/usr/bin:/bin", "GOMAXPROCS": "2", "HOME": str(folder)}
+    env = {"PATH": "/usr/bin:/bin", "GOMAXPROCS": "2", "HOME": str(folder), **(environ or {})}
     process = subprocess.Popen(
         [tools() / program, *flags],
         stdout=log,
