@@ -124,11 +124,17 @@ class Controller:
         return f"one pass has taken {taken:.0f} s" if taken > STUCK_SECONDS else ""
 
     async def resync(self) -> None:
-        """Look at every job now and then, whatever was missed."""
+        """Look at every job now and then, whatever was missed.
+
+        One after the other over the whole time: a change would wait behind all of them at once.
+        """
         while True:
-            await self._clock.sleep(RESYNC_SECONDS)
-            for job in self.cache.jobs():
+            jobs = self.cache.jobs()
+            for job in jobs:
+                await self._clock.sleep(RESYNC_SECONDS / len(jobs))
                 self._queue.put(job)
+            if not jobs:
+                await self._clock.sleep(RESYNC_SECONDS)
 
     async def show(self) -> None:
         """Keep the metrics that are no counts, for ever."""
@@ -180,8 +186,7 @@ class Controller:
     def _paced(self, key: JobKey, seen: Observed, plan: Plan) -> Plan:
         """Without what can wait, and due again when that is to be written.
 
-        A pool's status is written before pods are ended: that it can be, proves that the pool that
-        was looked at is not an old one.
+        Numbers of actors are written before an actor's object may go (`pace`).
         """
         if seen.job is None:
             self._pace.forget(key)
@@ -189,7 +194,8 @@ class Controller:
         now = self._clock.now()
         job = self._pace.wait(key, "RLHFJob", plan.status, now)
         pool = self._pace.wait(key, "DecodePool", plan.pool_status, now)
-        pool = 0.0 if plan.deletes else pool
+        if any(patch.target.kind == "Pod" for patch in plan.patches):
+            pool = 0.0 if "nextIndex" in (plan.pool_status or ()) else pool
         due = [each for each in (plan.requeue_after, job, pool) if each]
         return msgspec.structs.replace(
             plan,
@@ -208,6 +214,8 @@ class Controller:
             await self._write_status(job, seen.job, plan.status)
         if plan.pool_status is not None and seen.pool is not None:
             await self._write_status(job, seen.pool, plan.pool_status)
+        elif seen.pool is not None and (plan.creates or plan.deletes):
+            await self._prove(job, seen.pool)
         for patch in plan.patches:
             await self._patch(patch)
         for resource in plan.creates:
@@ -228,6 +236,20 @@ class Controller:
             )
         )
         self._pace.written(job, target.kind)
+
+    async def _prove(self, job: JobKey, pool: Resource) -> None:
+        """Look whether the pool is still the one that was looked at, if its status waits.
+
+        No actor is made or ended for an old one. A status that is written proves the same, but
+        costs the API server several times as much.
+        """
+        if not self._pace.behind(job, "DecodePool"):
+            return
+        meta = pool.metadata
+        found = await self._cluster.get(pool.kind, meta.namespace, meta.name)
+        if found.metadata.resource_version != meta.resource_version:
+            self.cache.learn(found)
+            raise Conflict(f"DecodePool {meta.name} has changed since it was looked at")
 
     async def _patch(self, patch: Patch) -> None:
         """Merge into the very object that was looked at; its status may have moved meanwhile."""

@@ -21,10 +21,15 @@ _COUNTS = {
             "pendingReplicas",
             "drainingReplicas",
             "desiredReplicas",
+            "nextIndex",
         }
     ),
 }
-"""Fields that may be a moment old. What names pods or says how a job stands is none of them."""
+"""Fields that may be a moment old. What says how a job stands is none of them.
+
+A pool's `nextIndex` may be, as long as every pod with a number beyond it is there: the pods say the
+same. It must be written before one of them may go.
+"""
 _INSTANT = 0.001
 """Not worth a wait; less may be nothing but the rounding of a sum of times."""
 
@@ -43,6 +48,10 @@ class Pace:
             return 0.0
         left = self._since.setdefault((job, kind), now) + self._seconds - now
         return left if left > _INSTANT else 0.0
+
+    def behind(self, job: JobKey, kind: str) -> bool:
+        """Whether a patch of this status waits."""
+        return (job, kind) in self._since
 
     def written(self, job: JobKey, kind: str) -> None:
         """The status is as it should be."""

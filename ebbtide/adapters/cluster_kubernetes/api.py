@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio import client, config
@@ -161,9 +162,20 @@ async def open_api(*, manager: str, kubeconfig: str = "") -> AsyncIterator[Api]:
         await _configure(settings, kubeconfig)
     except (config.ConfigException, OSError, ValueError, TypeError) as error:
         raise Permanent(f"no way to the API server: {error}") from error
+    settings.proxy = settings.proxy or _proxy(settings.host) or None
+    # Else every request reads the environment, and looks for a netrc file.
+    settings.client_session_kwargs = {"trust_env": False}
     async with client.ApiClient(settings) as connection:
         connection.user_agent = manager
         yield Api(connection=connection, manager=manager)
+
+
+def _proxy(host: str) -> str:
+    """Of the environment, for the API server at this URL; empty where it is reached directly."""
+    place = urlsplit(host)
+    if proxy_bypass(place.hostname or ""):
+        return ""
+    return getproxies().get(place.scheme, "")
 
 
 async def _configure(settings: client.Configuration, kubeconfig: str) -> None:

@@ -21,7 +21,7 @@ from ebbtide_operator.core.pods import (
     prefill_pod,
     reward_pod,
 )
-from ebbtide_operator.core.status import Own, PoolStatus
+from ebbtide_operator.core.status import Own, PoolStatus, read_pool
 from ebbtide_operator.podspec import PodView
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -100,6 +100,7 @@ def count_pool(look: Look, pool: PoolStatus, *, wanted: int) -> PoolStatus:
     alive = [pod for pod in pods if pod.alive]
     return msgspec.structs.replace(
         pool,
+        next_index=_next_index(pool.next_index, pods),
         observed_generation=look.pool.metadata.generation if look.pool else 0,
         replicas=len(alive),
         ready_replicas=sum(pod.status.ready for pod in alive),
@@ -108,6 +109,15 @@ def count_pool(look: Look, pool: PoolStatus, *, wanted: int) -> PoolStatus:
         desired_replicas=wanted,
         selector=f"{labels.JOB_UID}={look.cast.uid},{labels.ROLE}={DECODE}",
     )
+
+
+def numbers(pool: Resource | None, pods: Sequence[PodView]) -> dict[str, int] | None:
+    """Patch of the pool's status that notes the numbers its pods have, if it is behind."""
+    if pool is None:
+        return None
+    known = read_pool(pool).next_index
+    now = _next_index(known, [pod for pod in pods if pod.label(labels.ROLE) == DECODE])
+    return {"nextIndex": now} if now != known else None
 
 
 def _next_index(known: int, pods: Sequence[PodView]) -> int:

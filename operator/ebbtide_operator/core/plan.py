@@ -1,8 +1,9 @@
 """What a look leads to: writes in an order that is safe to break off anywhere (pure).
 
 The shell performs: usage, job status, pool status, patches, creates, deletes, events. The status
-comes first, so a number that names pods is durable before the pods are; pods are named by it, so
-making them again after a crash is a conflict and not a second pod.
+comes first, so a number that names pods is durable before the pods are; an actor's may be later, but
+is durable before the actor's object goes. Pods are named by it, so making them again after a crash
+is a conflict and not a second pod.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ and the next look goes on. An ended job stays ended: no pod is ever made for it 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ from ebbtide_operator.core.status import Own, PoolStatus, own_patch, read_own, r
 JOB_FINALIZER = "rlhf.ebbtide.dev/operator"
 """Holds a job object until its pods have left."""
 _SPEC_BYTES = 100_000
+_SPECS = 1024
+"""Specifications that are kept parsed."""
 _SOON = 0.05
 _EXPIRED = Note("Expired", "ttlSecondsAfterFinished has passed")
 
@@ -41,6 +44,7 @@ def reconcile(seen: Observed, now: float, *, site: Site) -> Plan:
         return _delete(kept, job, seen, now)
     if JOB_FINALIZER not in job.metadata.finalizers:
         return Plan(patches=(_take_on(job, site),))
+    kept = msgspec.structs.replace(kept, pool_status=fleets.numbers(seen.pool, seen.pods))
     own = read_own(job)
     spec = _fit(parse(job), own, site)
     if isinstance(spec, str):
@@ -66,6 +70,12 @@ def parse(job: Resource) -> RLHFJobSpec | str:
     text = msgspec.json.encode(job.spec)
     if len(text) > _SPEC_BYTES:
         return f"spec: {len(text)} bytes of JSON, the limit is {_SPEC_BYTES}"
+    return _parsed(text)
+
+
+@lru_cache(maxsize=_SPECS)
+def _parsed(text: bytes) -> RLHFJobSpec | str:
+    """A specification is frozen, and looked at many times for each time that it changes."""
     try:
         return RLHFJobSpec.model_validate_json(text)
     except ValidationError as error:

@@ -23,9 +23,17 @@ def test_counts_whose_write_has_failed_wait_no_second_time() -> None:
     assert pace.wait(JOB, "DecodePool", {"readyReplicas": 1}, 10.6) == 0.0
 
 
-def test_what_names_pods_is_written_at_once() -> None:
+def test_numbers_of_actors_wait_as_their_counts_do() -> None:
     pace = Pace(seconds=0.5)
-    assert pace.wait(JOB, "DecodePool", {"nextIndex": 3, "pendingReplicas": 1}, 10.0) == 0.0
+    assert pace.wait(JOB, "DecodePool", {"nextIndex": 3, "pendingReplicas": 1}, 10.0) == 0.5
+    assert pace.behind(JOB, "DecodePool")
+    pace.written(JOB, "DecodePool")
+    assert not pace.behind(JOB, "DecodePool")
+
+
+def test_what_selects_the_pods_is_written_at_once() -> None:
+    pace = Pace(seconds=0.5)
+    assert pace.wait(JOB, "DecodePool", {"selector": "a=b", "replicas": 1}, 10.0) == 0.0
 
 
 def test_how_a_job_stands_is_written_at_once_with_its_counts() -> None:
