@@ -162,7 +162,7 @@ async def open_api(*, manager: str, kubeconfig: str = "") -> AsyncIterator[Api]:
         await _configure(settings, kubeconfig)
     except (config.ConfigException, OSError, ValueError, TypeError) as error:
         raise Permanent(f"no way to the API server: {error}") from error
-    settings.proxy = settings.proxy or _proxy(settings.host) or None
+    settings.proxy = settings.proxy or proxy_for(settings.host) or None
     # Else every request reads the environment, and looks for a netrc file.
     settings.client_session_kwargs = {"trust_env": False}
     async with client.ApiClient(settings) as connection:
@@ -170,7 +170,7 @@ async def open_api(*, manager: str, kubeconfig: str = "") -> AsyncIterator[Api]:
         yield Api(connection=connection, manager=manager)
 
 
-def _proxy(host: str) -> str:
+def proxy_for(host: str) -> str:
     """Of the environment, for the API server at this URL; empty where it is reached directly."""
     place = urlsplit(host)
     if proxy_bypass(place.hostname or ""):
