@@ -35,7 +35,7 @@ from benchmarks.harness import Measured
 from benchmarks.operator_scale.eyes import Eyes
 from benchmarks.operator_scale.load import Load
 from benchmarks.operator_scale.nodes import Binder, fake_nodes
-from benchmarks.operator_scale.programs import times
+from benchmarks.operator_scale.programs import OTHERS, times
 from benchmarks.operator_scale.trail import (
     OPERATOR,
     PODS,
@@ -168,6 +168,7 @@ async def _play(load: Load, operator: Operator, size: Size) -> Measured:
         [f"named actors that left in the storm ({took:.3g} s)", named, wanted, ""],
         ["others that left or came", wrong, 0, "ok" if exact else "MISSED"],
         ["the operator's requests for each change", changing[0].calls / len(seen.written), "", ""],
+        _each(changing[0], len(seen.written)),
         *_cores("building up", building[0]),
         *_cores("changing", changing[0]),
         *_cores("at rest", resting[0]),
@@ -226,6 +227,13 @@ def _servers(seen: Delays, requests: Sequence[Request]) -> list[list[object]]:
         rows.append([f"s of the server's for a {what}, p50 and p99 of {len(took)}", words, "", ""])
     words = f"{percentile(seen.watched, 50):.3g}, {percentile(seen.watched, 99):.3g}"
     return [*rows, ["s from its answer to news on a bare watch, p50 and p99", words, "", ""]]
+
+
+def _each(part: Part, changes: int) -> list[object]:
+    """What a change costs in all: at which rate it would fill how many cores."""
+    ours = {name: n * 1000 / max(1, changes) for name, n in part.cpu.items() if name != OTHERS}
+    words = ", ".join(f"{name} {n:.1f}" for name, n in ours.items())
+    return ["ms of CPU for each change", f"{sum(ours.values()):.0f}: {words}", "", ""]
 
 
 def _cores(when: str, part: Part) -> list[list[object]]:
