@@ -16,17 +16,18 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz "
 HIDDEN, INNER, LAYERS, HEADS, GROUPS = 32, 64, 2, 4, 2
 
 
-def write_model(folder: Path, *, seed: int = 0, more: int = 0) -> Path:
+def write_model(folder: Path, *, seed: int = 0, more: int = 0, layers: int = LAYERS) -> Path:
     """A Qwen2 of about 20,000 random parameters with one token per letter.
 
-    With `more` tokens each is rarer, the one that ends an answer too: answers are longer.
+    With `more` tokens each is rarer, the one that ends an answer too: answers are longer. With
+    more `layers` each token takes longer, on any machine.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tokens = ["<pad>", "<eos>", "<unk>", *LETTERS, *map(chr, range(0x4E00, 0x4E00 + more))]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     _write_tokenizer(folder, vocabulary)
-    (folder / "config.json").write_text(json.dumps(_config(len(vocabulary))))
-    save_file(_weights(len(vocabulary), seed), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(_config(len(vocabulary), layers)))
+    save_file(_weights(len(vocabulary), layers, seed), folder / "model.safetensors")
     return folder
 
 
@@ -50,14 +51,14 @@ def _write_tokenizer(folder: Path, vocabulary: dict[str, int]) -> None:
     ).save_pretrained(folder)
 
 
-def _config(vocabulary: int) -> dict[str, object]:
+def _config(vocabulary: int, layers: int) -> dict[str, object]:
     return {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
         "vocab_size": vocabulary,
         "hidden_size": HIDDEN,
         "intermediate_size": INNER,
-        "num_hidden_layers": LAYERS,
+        "num_hidden_layers": layers,
         "num_attention_heads": HEADS,
         "num_key_value_heads": GROUPS,
         "max_position_embeddings": 512,
@@ -68,7 +69,7 @@ def _config(vocabulary: int) -> dict[str, object]:
     }
 
 
-def _weights(vocabulary: int, seed: int) -> dict[str, NDArray[np.float32]]:
+def _weights(vocabulary: int, layers: int, seed: int) -> dict[str, NDArray[np.float32]]:
     rng = np.random.default_rng(seed)
     narrow = HIDDEN * GROUPS // HEADS
 
@@ -77,7 +78,7 @@ def _weights(vocabulary: int, seed: int) -> dict[str, NDArray[np.float32]]:
 
     ones, zeros = np.ones(HIDDEN, np.float32), np.zeros
     found = {"model.embed_tokens.weight": drawn(vocabulary, HIDDEN), "model.norm.weight": ones}
-    for layer in range(LAYERS):
+    for layer in range(layers):
         parts = {
             "input_layernorm.weight": ones,
             "post_attention_layernorm.weight": ones,
