@@ -17,7 +17,7 @@ def cluster() -> Cluster:
     prepare(found)
     material = found.store / "material"
     write_model(material / "model", more=110)
-    write_model(material / "deep", more=110, layers=40)
+    write_model(material / "deep", more=110, layers=80)
     write_prompts(material / "prompts.jsonl")
     for file in material.rglob("*"):  # safetensors writes for its own user alone
         file.chmod(0o755 if file.is_dir() else 0o644)

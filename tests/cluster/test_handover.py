@@ -7,7 +7,7 @@ import pytest
 from benchmarks.progress import step_reports
 from ebbtide.client import Client
 from ebbtide.reports import StepReport
-from tests.cluster.running import Course, Spec, follow, judged, submit, tiny
+from tests.cluster.running import DEEP, Course, Spec, follow, judged, submit, tiny
 from tests.e2e.jobs import training
 from tests.worlds.cluster import Cluster
 
@@ -16,12 +16,11 @@ STEPS, PROMPTS, GROUP = 2, 6, 4
 
 
 def moving() -> Spec:
-    """Answers of a deep model take seconds on any machine: who moves is looked for once a second."""
-    where = "/data/material"
+    """Who moves is looked for once a second."""
     torch = {"engine": "torch", "device": "cpu", "kvTransfer": "nixl"}
     return tiny(
-        model={"uri": f"{where}/deep"},
-        training=training(totalSteps=STEPS, promptsPerStep=PROMPTS, maxResponseTokens=160),
+        model=DEEP,
+        training=training(totalSteps=STEPS, promptsPerStep=PROMPTS, maxResponseTokens=440),
         decode=torch | {"replicas": 2, "maxReplicas": 2},
         planner={"scaling": "static", "migration": "tau", "tau": 0.3},
         learner={"ranks": 1, "device": "cpu"},
