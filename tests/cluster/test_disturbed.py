@@ -13,7 +13,7 @@ from tests.worlds.chart import JOBS, SYSTEM
 from tests.worlds.cluster import Cluster, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1200)]
-STEPS = 30
+STEPS = 20
 """Of a deep model's answers, so that the job outlasts what is done to it, on any machine."""
 
 

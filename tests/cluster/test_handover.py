@@ -12,7 +12,7 @@ from tests.e2e.jobs import training
 from tests.worlds.cluster import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-STEPS, PROMPTS, GROUP = 2, 6, 4
+STEPS, PROMPTS, GROUP = 2, 4, 4
 
 
 def moving() -> Spec:

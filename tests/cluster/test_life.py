@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from benchmarks.progress import step_reports
 from ebbtide import paths
 from ebbtide.api import Job
 from ebbtide.client import Client
+from tests.cluster.figures import Figures, actors_stayed
 from tests.cluster.running import DEEP, Course, Witnessed, follow, judged, submit, tiny, witness
 from tests.e2e.jobs import emulation, training
 from tests.worlds.chart import CHART, SYSTEM
@@ -30,10 +32,16 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(installed: Cluster, client: Client) -> Ended:
+def ended(installed: Cluster, client: Client, figures: Figures) -> Ended:
     with witness(installed, "main") as seen:
+        began = time.monotonic()
         course = submit(client, "main", tiny())
+        until(lambda: installed.pods("main"), seconds=60, what="a pod")
+        figures.note("from submitting to the first pod", time.monotonic() - began, most=2)
         job = follow(client, course, seconds=600)
+        until(lambda: not installed.pods("main", "decode"), seconds=60, what="no actors")
+    stayed = actors_stayed(installed, course, seen)
+    figures.note("from the last rollout until no actor runs", stayed, most=5)
     return Ended(course, job, seen)
 
 
