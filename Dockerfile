@@ -22,17 +22,6 @@ RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable --extra gatew
     /opt/uv/bin/uv export --quiet --locked --no-default-groups --extra gateway --extra kubernetes \
       --format cyclonedx1.5 --preview-features sbom-export --output-file /opt/ebbtide/sbom.cdx.json
 
-# --- the same with torch, data and verifiers ------------------------------------------------------
-FROM build AS build-compute
-# One of reasoning-gym's parts has no wheel and is compiled; this stage alone gets a compiler.
-RUN { command -v gcc && test -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } || \
-    { apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev python3-dev; }
-RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable \
-      --extra gateway --extra kubernetes --extra reward --extra data --extra compute && \
-    /opt/uv/bin/uv export --quiet --locked --no-default-groups \
-      --extra gateway --extra kubernetes --extra reward --extra data --extra compute \
-      --format cyclonedx1.5 --preview-features sbom-export --output-file /opt/ebbtide/sbom.cdx.json
-
 # --- what both images are made of -----------------------------------------------------------------
 FROM ${BASE_IMAGE} AS base
 # Rewards of type code run programs of answers in cells that bubblewrap makes (docs/reward.md).
@@ -51,13 +40,25 @@ ENV PATH=/opt/ebbtide/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHON
 USER 10001:10001
 WORKDIR /tmp
 
+FROM base AS control
+LABEL org.opencontainers.image.ref.name="ebbtide/control"
+COPY --from=build /opt/ebbtide /opt/ebbtide
+CMD ["python", "-m", "services.gateway"]
+
+# --- the environment with torch, NIXL, data and verifiers -----------------------------------------
+# Docker's builder before BuildKit makes every stage that stands before the target: the small image comes first.
+FROM build AS build-compute
+# One of reasoning-gym's parts has no wheel and is compiled; this stage alone gets a compiler.
+RUN { command -v gcc && test -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } || \
+    { apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev python3-dev; }
+RUN /opt/uv/bin/uv sync --locked --no-default-groups --no-editable \
+      --extra gateway --extra kubernetes --extra reward --extra data --extra compute --extra nixl && \
+    /opt/uv/bin/uv export --quiet --locked --no-default-groups \
+      --extra gateway --extra kubernetes --extra reward --extra data --extra compute --extra nixl \
+      --format cyclonedx1.5 --preview-features sbom-export --output-file /opt/ebbtide/sbom.cdx.json
+
 FROM base AS compute
 LABEL org.opencontainers.image.ref.name="ebbtide/compute"
 COPY --from=build-compute /opt/ebbtide /opt/ebbtide
 # No role is the image's own: `python -m services.planner` and its like say which one it is.
 CMD ["python", "-m", "services.planner"]
-
-FROM base AS control
-LABEL org.opencontainers.image.ref.name="ebbtide/control"
-COPY --from=build /opt/ebbtide /opt/ebbtide
-CMD ["python", "-m", "services.gateway"]

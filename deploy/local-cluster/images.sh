@@ -41,9 +41,14 @@ program() {
 }
 
 target() {
+    local name="localhost/ebbtide/$1:$version" before old
+    before="$(b images -q "$name" 2>/dev/null || true)"
     b bud -q --isolation chroot --layers --build-arg BASE_IMAGE="$base_image" --build-arg VERSION="$version" \
         --build-arg REVISION="$(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)" \
-        --target "$1" -t "localhost/ebbtide/$1:$version" "$root" >&2
+        --target "$1" -t "$name" "$root" >&2
+    if [ -z "$before" ] || [ "$(b images -q "$name")" = "$before" ]; then return; fi
+    # What builds before the last one made and nothing is named by: some hundred megabytes each.
+    for old in $(b images -q --filter dangling=true --filter before="$before"); do b rmi "$old" >/dev/null || true; done
 }
 
 # An archive is written anew only if the image is another one.

@@ -54,7 +54,7 @@ control_plane() {
         --bind-address=$address --advertise-address=$address --service-cluster-ip-range=$services \
         --service-account-key-file="$key" --service-account-signing-key-file="$key" \
         --service-account-issuer=https://kubernetes.default.svc --token-auth-file="$dir/tokens.csv" \
-        --authorization-mode=RBAC --allow-privileged=true --kubelet-preferred-address-types=InternalIP
+        --authorization-mode=RBAC --anonymous-auth=false --allow-privileged=true --kubelet-preferred-address-types=InternalIP
     await 60 "the certificate" test -s "$dir/certs/apiserver.crt"
     (umask 077; cat >"$KUBECONFIG" <<YAML
 apiVersion: v1

@@ -146,10 +146,11 @@ class DecodeSpec(RoleSpec):
     reference_mode: bool = Field(
         False, description="Fixed shapes: bit-identical results for any actor count (slower)."
     )
-    kv_transfer: Literal["shm", "nixl"] = Field(
-        "shm",
-        description="How keys and values go from pod to pod: shared memory of one host, or NIXL"
-        " (shared memory, TCP or RDMA, between hosts as well); where NIXL is missing, shared memory.",
+    kv_transfer: Literal["shm", "nixl"] | None = Field(
+        None,
+        description="How keys and values go from process to process: shared memory of one machine, or"
+        " NIXL (shared memory, TCP or RDMA, between pods and hosts); where NIXL is missing, shared"
+        " memory. Unset: NIXL on Kubernetes, whose pods share no memory; else shared memory.",
     )
     drain_seconds: Seconds = Field(30.0, description="Time an actor has to hand over and leave.")
     profile: Uri | None = Field(

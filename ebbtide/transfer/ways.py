@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -14,6 +14,18 @@ from ebbtide.transfer.nixl import over_nixl
 from ebbtide.transfer.shm import in_host
 
 Way = Literal["shm", "nixl"]
+_IN_A_POD = "KUBERNETES_SERVICE_HOST"
+"""Kubernetes sets it in every container."""
+
+
+def chosen(asked: Way | None, *, engine: str, environ: Mapping[str, str]) -> Way:
+    """What the job asks for, or else what takes it there. Pods have a /dev/shm each, so only NIXL gets from one to another.
+
+    It is opened for nothing where the engine hands no keys and values over.
+    """
+    if asked is not None:
+        return asked
+    return "nixl" if _IN_A_POD in environ and engine == "torch" else "shm"
 
 
 def open_transfer(

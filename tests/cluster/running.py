@@ -19,6 +19,8 @@ from tests.worlds.cluster import Cluster, Document
 
 Spec = dict[str, Any]
 LOOK_SECONDS = 1.0
+DEEP = {"uri": "/data/material/deep"}
+"""A model whose answers take seconds on any machine."""
 
 
 def tiny(**changes: Any) -> Spec:

@@ -7,13 +7,14 @@ import json
 import pytest
 
 from ebbtide.client import Client
-from tests.cluster.running import Course, delete_pod, follow, judged, submit, tiny
+from tests.cluster.running import DEEP, Course, delete_pod, follow, judged, steps, submit, tiny
 from tests.e2e.jobs import training
 from tests.worlds.chart import JOBS, SYSTEM
 from tests.worlds.cluster import Cluster, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1200)]
-STEPS = 14
+STEPS = 20
+"""Of a deep model's answers, so that the job outlasts what is done to it, on any machine."""
 
 
 def evict(cluster: Cluster, name: str) -> None:
@@ -49,21 +50,18 @@ def replaced(cluster: Cluster, component: str) -> None:
 
 
 def further(client: Client, course: Course) -> None:
-    """Wait for one more committed step."""
-    now = client.get(course.name).status.get("progress", {}).get("step", 0)
-    follow(
-        client,
-        course,
-        seconds=300,
-        until=lambda job: job.terminal or job.status.get("progress", {}).get("step", 0) > now,
-    )
+    """Wait for one more committed step of a job that goes on."""
+    now = steps(follow(client, course, seconds=60, until=lambda _: True))
+    job = follow(client, course, seconds=300, until=lambda job: job.terminal or steps(job) > now)
+    assert not job.terminal, f"ended before all was taken from it: {job.message}"
 
 
 def test_a_job_outlives_whatever_is_taken_from_it(installed: Cluster, client: Client) -> None:
-    sizes = training(totalSteps=STEPS, promptsPerStep=6, maxResponseTokens=160)
+    sizes = training(totalSteps=STEPS, promptsPerStep=6, maxResponseTokens=96)
     actors = {"engine": "torch", "device": "cpu", "replicas": 2, "maxReplicas": 2}
     calm = {"scaling": "static", "migration": "none"}
-    spec = tiny(training=sizes, decode=actors, planner=calm, prefill={"mode": "colocated"})
+    alone = {"mode": "colocated"}
+    spec = tiny(model=DEEP, training=sizes, decode=actors, planner=calm, prefill=alone)
     course = submit(client, "disturbed", spec)
     further(client, course)
     delete_pod(installed, one(installed, "decode"))

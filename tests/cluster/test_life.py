@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from benchmarks.progress import step_reports
 from ebbtide import paths
 from ebbtide.api import Job
 from ebbtide.client import Client
-from tests.cluster.running import Course, Witnessed, follow, judged, submit, tiny, witness
+from tests.cluster.figures import Figures, actors_stayed
+from tests.cluster.running import DEEP, Course, Witnessed, follow, judged, submit, tiny, witness
 from tests.e2e.jobs import emulation, training
 from tests.worlds.chart import CHART, SYSTEM
 from tests.worlds.cluster import RELEASE, Cluster, earlier_chart, install, ready, until
@@ -30,10 +32,16 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(installed: Cluster, client: Client) -> Ended:
+def ended(installed: Cluster, client: Client, figures: Figures) -> Ended:
     with witness(installed, "main") as seen:
+        began = time.monotonic()
         course = submit(client, "main", tiny())
+        until(lambda: installed.pods("main"), seconds=60, what="a pod")
+        figures.note("from submitting to the first pod", time.monotonic() - began, most=2)
         job = follow(client, course, seconds=600)
+        until(lambda: not installed.pods("main", "decode"), seconds=60, what="no actors")
+    stayed = actors_stayed(installed, course, seen)
+    figures.note("from the last rollout until no actor runs", stayed, most=5)
     return Ended(course, job, seen)
 
 
@@ -71,6 +79,14 @@ def test_samples_came_from_actors_in_pods(installed: Cluster, ended: Ended) -> N
     at_work = {actor.name for report in reports for actor in report.actors if actor.samples}
     assert at_work
     assert at_work <= ended.seen.names("decode")
+
+
+def test_prompts_of_the_service_reach_actors_in_other_pods(
+    installed: Cluster, ended: Ended
+) -> None:
+    reports = step_reports(installed.store, ended.course.uid)
+    assert sum(report.prefill.in_service for report in reports) > 0
+    assert sum(report.prefill.imported for report in reports) > 0
 
 
 def test_no_sample_was_lost_or_doubled(installed: Cluster, ended: Ended) -> None:
@@ -139,11 +155,14 @@ def test_an_upgrade_from_the_chart_before_keeps_a_running_job(
     installed: Cluster, client: Client, tmp_path: Path
 ) -> None:
     install(installed, earlier_chart(tmp_path), "--skip-schema-validation")  # values of today
-    long = training(totalSteps=30, promptsPerStep=6, maxResponseTokens=160)
-    course = submit(client, "kept", tiny(training=long, decode=two_actors()))
-    follow(client, course, seconds=300, until=lambda job: job.state == "Running")
-    before = {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")}
-    install(installed, CHART, "--set", "operator.logLevel=debug,gateway.logLevel=debug")
+    try:
+        long = training(totalSteps=14, promptsPerStep=6, maxResponseTokens=96)
+        course = submit(client, "kept", tiny(model=DEEP, training=long, decode=two_actors()))
+        follow(client, course, seconds=300, until=lambda job: job.state == "Running")
+        before = {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")}
+    finally:  # tests that follow are of the chart of today
+        install(installed, CHART, "--set", "operator.logLevel=debug,gateway.logLevel=debug")
+    assert not follow(client, course, seconds=60, until=lambda _: True).terminal
     assert {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")} == before
     assert follow(client, course, seconds=400).state == "Complete"
     assert judged(installed, course).faults() == {}

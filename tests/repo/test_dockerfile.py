@@ -92,13 +92,14 @@ def test_everything_comes_from_the_lock_file() -> None:
     assert [run for run in runs if "pip install" in run and "uv==" not in run] == []
 
 
-def test_only_the_compute_image_has_torch() -> None:
+def test_only_the_compute_image_has_torch_and_what_keys_and_values_travel_by() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     heavy = [n for n, d in extras["optional-dependencies"].items() if "torch" in str(d)]
     known = stages()
     light = " ".join(known["build"].all("RUN"))
     assert [name for name in heavy if f"--extra {name}" in light] == []
-    assert "--extra compute" in " ".join(known["build-compute"].all("RUN"))
+    (run,) = [run for run in known["build-compute"].all("RUN") if "uv sync" in run]
+    assert run.count("--extra compute --extra nixl") == 2  # what is installed, and what is listed
     assert known["control"].all("COPY") == ["--from=build /opt/ebbtide /opt/ebbtide"]
 
 

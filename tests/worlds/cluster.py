@@ -30,6 +30,8 @@ from tests.worlds.kube import ROOT, tools
 T = TypeVar("T")
 LOCAL = ROOT / "deploy/local-cluster"
 RELEASE = "ebbtide"
+WHOLE = "EBBTIDE_COMPUTE_IMAGE"
+"""Set: pods of jobs are made of the image `compute` (6 GB), which the cluster has, and of no volume."""
 PERSON = "trainer"
 """Service account whose token the tests show at the gateway."""
 Document = dict[str, Any]
@@ -143,7 +145,11 @@ def the_cluster() -> Cluster:
 def settings() -> list[str]:
     """Values of an installation on the local cluster."""
     files = (CHART / "profiles/local.yaml", LOCAL / "values.yaml")
-    return [word for file in files for word in ("-f", str(file))]
+    words = [word for file in files for word in ("-f", str(file))]
+    if os.environ.get(WHOLE):
+        parts = ["images.compute.repository=ebbtide/compute", "jobs.env.PYTHONPATH=null"]
+        words += ["--set", ",".join([*parts, "jobs.volumes.packages=null"])]
+    return words
 
 
 def prepare(cluster: Cluster) -> None:

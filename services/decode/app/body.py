@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack
 
 from ebbtide import rights
@@ -13,7 +14,7 @@ from ebbtide.ports import Clock, Transfer
 from ebbtide.runtime import Body, Process
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.spec.reading import read_spec
-from ebbtide.transfer.ways import open_transfer, own_address
+from ebbtide.transfer.ways import Way, chosen, open_transfer, own_address
 from services.decode.app.shell import Shell, World
 from services.decode.engine import start_engine
 from services.decode.settings import DecodeSettings
@@ -57,7 +58,8 @@ async def _open(
         from ebbtide.engines.vllm.metrics import PassedThrough  # noqa: PLC0415
 
         process.registry.register(PassedThrough())
-    transfer, way = _transfer(settings, spec, clock, process)
+    asked = chosen(spec.decode.kv_transfer, engine=spec.decode.engine, environ=os.environ)
+    transfer, way = _transfer(asked, settings, clock, process)
     if transfer is not None:
         stack.push_async_callback(transfer.close)
     return World(
@@ -69,17 +71,17 @@ async def _open(
         engine=engine,
         clock=clock,
         transfer=transfer,
-        ways=(spec.decode.kv_transfer, way),
+        ways=(asked, way),
     )
 
 
 def _transfer(
-    settings: DecodeSettings, spec: RLHFJobSpec, clock: Clock, process: Process
+    asked: Way, settings: DecodeSettings, clock: Clock, process: Process
 ) -> tuple[Transfer | None, str]:
     """The hand-over of KV, if there can be any, and which."""
     try:
         return open_transfer(
-            spec.decode.kv_transfer,
+            asked,
             name=settings.pod,
             clock=clock,
             folder=settings.kv_folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack
 
 from ebbtide import rights
@@ -13,7 +14,7 @@ from ebbtide.ports import Clock, Transfer
 from ebbtide.runtime import Body, Process
 from ebbtide.spec import RLHFJobSpec
 from ebbtide.spec.reading import read_spec
-from ebbtide.transfer.ways import open_transfer, own_address
+from ebbtide.transfer.ways import chosen, open_transfer, own_address
 from services.prefill.app.shell import Shell, World
 from services.prefill.core.desk import Limits
 from services.prefill.engine import make_engine
@@ -70,7 +71,7 @@ def _transfer(
 ) -> Transfer:
     try:
         transfer, _ = open_transfer(
-            spec.decode.kv_transfer,
+            chosen(spec.decode.kv_transfer, engine=spec.decode.engine, environ=os.environ),
             name=settings.pod,
             clock=clock,
             folder=settings.kv_folder,

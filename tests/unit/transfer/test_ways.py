@@ -11,7 +11,7 @@ from ebbtide import logs
 from ebbtide.errors import Permanent
 from ebbtide.ports import Transfer
 from ebbtide.testing.transfer import FakeHost, FakeTransfer
-from ebbtide.transfer.ways import Way, open_transfer, own_address
+from ebbtide.transfer.ways import Way, chosen, open_transfer, own_address
 from tests.worlds.transfers import Hands
 
 REMOTE = FakeTransfer(FakeHost(Hands()), name="a0")
@@ -45,6 +45,22 @@ async def test_where_nixl_is_missing_shared_memory_is_used_and_it_is_said(
     assert (found, transfer is REMOTE) == (used, used == "nixl")
     assert ("no NIXL" in said.getvalue()) == (way != used)
     await transfer.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "engine", "environ", "way"),
+    [
+        (None, "torch", {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "nixl"),
+        (None, "torch", {}, "shm"),
+        (None, "vllm", {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "shm"),
+        ("shm", "torch", {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "shm"),
+        ("nixl", "torch", {}, "nixl"),
+    ],
+)
+def test_pods_share_no_memory_so_what_is_theirs_goes_by_nixl(
+    asked: Way | None, engine: str, environ: dict[str, str], way: Way
+) -> None:
+    assert chosen(asked, engine=engine, environ=environ) == way
 
 
 @pytest.mark.parametrize(
