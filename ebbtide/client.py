@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -80,6 +80,15 @@ class _TryAgain(Exception):
     def __init__(self, response: httpx.Response) -> None:
         super().__init__(response.status_code)
         self.response = response
+
+
+class LogQuery(TypedDict, total=False):
+    """Which lines of a job's logs; None: all."""
+
+    role: str | None
+    pod: str | None
+    step: int | None
+    tail: int
 
 
 class Client:
@@ -218,18 +227,14 @@ class Client:
             if data:
                 yield Event.model_validate_json(data)
 
-    def logs(
-        self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
-    ) -> LogList:
-        """The last `tail` lines of each pod."""
-        return self.read(f"{_job(name)}/logs", LogList, _log_query(role, pod, tail))
+    def logs(self, name: str, **query: Unpack[LogQuery]) -> LogList:
+        """The last `tail` (200) lines of each pod."""
+        return self.read(f"{_job(name)}/logs", LogList, query)
 
-    def follow_logs(
-        self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
-    ) -> Iterator[LogLine]:
+    def follow_logs(self, name: str, **query: Unpack[LogQuery]) -> Iterator[LogLine]:
         """Lines as they come, until the job ends."""
-        path = f"{_job(name)}/logs"
-        for event, data in self._follow(path, _log_query(role, pod, tail), None):
+        given = {key: value for key, value in query.items() if value is not None}
+        for event, data in self._follow(f"{_job(name)}/logs", given, None):
             if event == "line":
                 yield LogLine.model_validate_json(data)
 
@@ -366,10 +371,6 @@ def _job(name: str) -> str:
 
 def _body(document: Mapping[str, Any] | bytes) -> bytes:
     return document if isinstance(document, bytes) else msgspec.json.encode(document)
-
-
-def _log_query(role: str | None, pod: str | None, tail: int) -> dict[str, Any]:
-    return {"tail": tail} | {k: v for k, v in (("role", role), ("pod", pod)) if v is not None}
 
 
 def _wait(state: tenacity.RetryCallState) -> float:

@@ -14,6 +14,15 @@ from ebbtide.usage import Usage
 _STAMP = b'{"at":"'
 
 
+class _Key(msgspec.Struct):
+    step_issued: int | None = None
+
+
+class _Said(msgspec.Struct):
+    step: int | None = None
+    key: _Key | None = None
+
+
 class PodRole(msgspec.Struct, frozen=True, order=True):
     """A pod that lives or lived."""
 
@@ -63,6 +72,17 @@ def stamped(source: PodRole, lines: Iterable[tuple[int, bytes]]) -> list[Line]:
         at = _at(raw) or at
         found.append(Line(source, number, raw, at))
     return found
+
+
+def of_step(raw: bytes, step: int | None) -> bool:
+    """Whether a line names this step, or a sample of it; without a step every line is wanted."""
+    if step is None:
+        return True
+    try:
+        said = msgspec.json.decode(raw, type=_Said)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return step in (said.step, said.key.step_issued if said.key else None)
 
 
 def _at(raw: bytes) -> str:

@@ -347,8 +347,6 @@ SUPERVISED = {
         ('{"level":"info","event":"x"}', Wanted(level="warning"), False),
         ("Traceback", Wanted(level="warning"), False),
         ("Traceback", Wanted(match="Trace"), True),
-        ('{"step":3}', Wanted(step=3), True),
-        *((f'{{"key":{{"step_issued":{step}}}}}', Wanted(step=3), step == 3) for step in (3, 4)),
         ('{"level":"error","event":"y"}', Wanted(match="x", level="info"), False),
     ],
 )
@@ -362,7 +360,7 @@ def test_a_level_that_is_none_is_refused() -> None:
 
 
 def test_a_role_that_is_none_is_refused() -> None:
-    more: dict[str, Any] = {"pod": None, "tail": 1, "follow": False, "as_json": False}
+    more: dict[str, Any] = {"pod": None, "step": None, "tail": 1, "follow": False, "as_json": False}
     with pytest.raises(Refused, match="--role must be one of planner, decode"):
         show_logs("demo", role="rewards", wanted=Wanted(), **more)
 
