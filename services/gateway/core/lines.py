@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,13 +15,9 @@ from ebbtide.usage import Usage
 _STAMP = b'{"at":"'
 
 
-class _Key(msgspec.Struct):
-    step_issued: int | None = None
-
-
 class _Said(msgspec.Struct):
-    step: int | None = None
-    key: _Key | None = None
+    step: Any = None
+    key: Any = None
 
 
 class PodRole(msgspec.Struct, frozen=True, order=True):
@@ -82,7 +79,8 @@ def of_step(raw: bytes, step: int | None) -> bool:
         said = msgspec.json.decode(raw, type=_Said)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
-    return step in (said.step, said.key.step_issued if said.key else None)
+    sample = said.key.get("step_issued") if isinstance(said.key, dict) else None
+    return step in (said.step, sample)
 
 
 def _at(raw: bytes) -> str:

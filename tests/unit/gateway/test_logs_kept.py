@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -82,7 +82,7 @@ async def test_living_and_ended_pods_are_read_in_one_order_of_time() -> None:
         (b'{"event":"x","key":{"step_issued":4}}', False),
         (b'{"event":"x","key":"step_issued"}', False),
         (b"Traceback of step 3", False),
-        (b'{"event":"\xff","step":3}', False),
+        (b'{"event":"x","step":3,"key":"weights"}', True),
     ],
 )
 def test_a_line_is_of_the_step_that_it_or_its_sample_names(raw: bytes, holds: bool) -> None:
@@ -99,6 +99,24 @@ async def test_the_last_lines_of_a_step_are_given_and_followed() -> None:
     assert await events(world, step=1, tail=1) == ["b"]
     assert await followed(world, step=1) == ["a", "b"]
     assert await followed(world, tail=1, step=2) == ["c"]
+
+
+class Late(list[bytes]):
+    """Lines that come once somebody has looked."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.looks += 1
+        return iter(()) if self.looks == 1 else super().__iter__()
+
+
+async def test_of_lines_that_come_later_those_of_the_step_are_followed() -> None:
+    world = World()
+    await world.put_job(conditions=[condition("Complete")])
+    await living(world, "p")
+    world.cluster.logs_of["p"] = Late([b'{"event":"a","step":1}', b'{"event":"b","step":2}'])
+    assert await followed(world, step=2) == ["b"]
 
 
 async def test_the_last_lines_of_a_failed_pod_follow_what_it_had_written() -> None:
