@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -33,6 +33,7 @@ from ebbtide.api import (
     JobList,
     LogLine,
     LogList,
+    LogQuery,
     Metrics,
     ProblemDocument,
     SampleList,
@@ -80,15 +81,6 @@ class _TryAgain(Exception):
     def __init__(self, response: httpx.Response) -> None:
         super().__init__(response.status_code)
         self.response = response
-
-
-class LogQuery(TypedDict, total=False):
-    """Which lines of a job's logs; None: all."""
-
-    role: str | None
-    pod: str | None
-    step: int | None
-    tail: int
 
 
 class Client:

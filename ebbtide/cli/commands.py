@@ -158,17 +158,8 @@ def logs(
     """Print the logs of a job's pods, also of pods that have ended."""
     from ebbtide.cli.results import Wanted, show_logs
 
-    wanted = Wanted(match=match, level=level)
-    show_logs(
-        name,
-        role=role,
-        pod=pod,
-        step=step,
-        tail=tail,
-        wanted=wanted,
-        follow=follow,
-        as_json=as_json,
-    )
+    wanted = Wanted(match=match, level=level, step=step)
+    show_logs(name, role=role, pod=pod, tail=tail, wanted=wanted, follow=follow, as_json=as_json)
 
 
 @app.command(epilog="Example: ebbtide cost demo --by actor --by cause --csv")

@@ -38,7 +38,6 @@ def show_logs(
     *,
     role: str | None,
     pod: str | None,
-    step: int | None,
     tail: int,
     wanted: Wanted,
     follow: bool,
@@ -49,11 +48,11 @@ def show_logs(
         raise Refused(f"--role must be one of {', '.join(ROLES)}, not {role}")
     with Client.from_state() as client:
         if follow:
-            for line in client.follow_logs(name, role=role, pod=pod, step=step, tail=tail):
+            for line in client.follow_logs(name, role=role, pod=pod, step=wanted.step, tail=tail):
                 if wanted.holds(line.text):
                     print_json_line(line) if as_json else print(log_line(line), flush=True)
             return
-        found = client.logs(name, role=role, pod=pod, step=step, tail=tail)
+        found = client.logs(name, role=role, pod=pod, step=wanted.step, tail=tail)
     lines = [line for line in found.items if wanted.holds(line.text)]
     if as_json:
         print_json(found.model_copy(update={"items": lines}))
@@ -70,6 +69,8 @@ class Wanted:
 
     match: str = ""
     level: str = "debug"
+    step: int | None = None
+    """Asked of the gateway, which looks for its lines; not looked for here."""
 
     def __post_init__(self) -> None:
         """Raise Refused for a level that is none."""

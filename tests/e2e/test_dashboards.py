@@ -209,19 +209,6 @@ def test_totals_are_those_of_the_run(run: Run) -> None:
     assert phases == pytest.approx(sum(whole.phases.model_dump().values()))
 
 
-def test_answers_whose_scoring_times_out_are_counted(run: Run, material: Material) -> None:
-    function = {"type": "function", "name": "some", "entryPoint": "tests.e2e.faulty:hangs"}
-    reward = {"components": [function], "timeoutSeconds": 0.5}
-    short = training(totalSteps=1, promptsPerStep=4)
-    job = run.stack.submit("slow", material.spec(reward=reward, training=short))
-    assert run.stack.finished("slow", seconds=120).state == "Complete"
-    report = step_reports(run.stack.blobs, job.metadata.uid)[0]
-    assert report.rewards is not None
-    timed_out = report.rewards.faults["timeout"] / report.samples.valued
-    share = 'ebbtide_train_timed_out_ratio{rlhf_job="slow"}'
-    until(lambda: run.seen.value(share) == timed_out, seconds=20, what="the share")
-
-
 def test_each_refusal_of_a_scorer_is_a_try_that_failed(run: Run) -> None:
     tries = f"max by (class) (max_over_time(ebbtide_reward_errors_total{{{OWN}}}[10m]))"
     assert run.seen.now(tries) == {("Http503",): REFUSED}

@@ -360,7 +360,7 @@ def test_a_level_that_is_none_is_refused() -> None:
 
 
 def test_a_role_that_is_none_is_refused() -> None:
-    more: dict[str, Any] = {"pod": None, "step": None, "tail": 1, "follow": False, "as_json": False}
+    more: dict[str, Any] = {"pod": None, "tail": 1, "follow": False, "as_json": False}
     with pytest.raises(Refused, match="--role must be one of planner, decode"):
         show_logs("demo", role="rewards", wanted=Wanted(), **more)
 
