@@ -6,7 +6,7 @@ out, so an older client reads a newer gateway.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -155,6 +155,15 @@ class LogLine(ApiModel):
     number: int = Field(description="From 1, within the pod.")
     text: str
     at: str = Field("", description="When it was said, RFC 3339; empty where nothing tells.")
+
+
+class LogQuery(TypedDict, total=False):
+    """Which lines of a job's logs; None: all."""
+
+    role: str | None
+    pod: str | None
+    step: int | None
+    tail: int
 
 
 class LogList(ApiModel):

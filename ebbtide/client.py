@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -33,6 +33,7 @@ from ebbtide.api import (
     JobList,
     LogLine,
     LogList,
+    LogQuery,
     Metrics,
     ProblemDocument,
     SampleList,
@@ -218,18 +219,14 @@ class Client:
             if data:
                 yield Event.model_validate_json(data)
 
-    def logs(
-        self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
-    ) -> LogList:
-        """The last `tail` lines of each pod."""
-        return self.read(f"{_job(name)}/logs", LogList, _log_query(role, pod, tail))
+    def logs(self, name: str, **query: Unpack[LogQuery]) -> LogList:
+        """The last `tail` (200) lines of each pod."""
+        return self.read(f"{_job(name)}/logs", LogList, query)
 
-    def follow_logs(
-        self, name: str, *, role: str | None = None, pod: str | None = None, tail: int = 200
-    ) -> Iterator[LogLine]:
+    def follow_logs(self, name: str, **query: Unpack[LogQuery]) -> Iterator[LogLine]:
         """Lines as they come, until the job ends."""
-        path = f"{_job(name)}/logs"
-        for event, data in self._follow(path, _log_query(role, pod, tail), None):
+        given = {key: value for key, value in query.items() if value is not None}
+        for event, data in self._follow(f"{_job(name)}/logs", given, None):
             if event == "line":
                 yield LogLine.model_validate_json(data)
 
@@ -366,10 +363,6 @@ def _job(name: str) -> str:
 
 def _body(document: Mapping[str, Any] | bytes) -> bytes:
     return document if isinstance(document, bytes) else msgspec.json.encode(document)
-
-
-def _log_query(role: str | None, pod: str | None, tail: int) -> dict[str, Any]:
-    return {"tail": tail} | {k: v for k, v in (("role", role), ("pod", pod)) if v is not None}
 
 
 def _wait(state: tenacity.RetryCallState) -> float:

@@ -70,9 +70,8 @@ class RewardStats(Model):
     components: dict[str, float] = Field(
         default_factory=dict, description="Mean of each component before its weight."
     )
-    faults: dict[str, int] = Field(
-        default_factory=dict, description="Samples by their own fault (wrong format, ...)."
-    )
+    faults: dict[str, int] = Field(default_factory=dict, description="Samples by their own fault.")
+    timed_out: float | None = Field(None, ge=0, le=1, description="Share scored past the limit.")
 
 
 class SamplingReport(Model):

@@ -247,6 +247,7 @@ _LEARNING = (
         trl="completions/clipped_ratio",
     ),
     gauge("ebbtide_train_pass_ratio", "1", "Share of valued samples at the pass threshold."),
+    gauge("ebbtide_train_timed_out_ratio", "1", "Share of valued samples whose scoring timed out."),
     gauge("ebbtide_train_temperature", "1", "Temperature of sampling."),
     gauge("ebbtide_train_limit_tokens", "tokens", "Limit of a response."),
     gauge("ebbtide_train_group_samples", "samples", "Samples of one prompt."),

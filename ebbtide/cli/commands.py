@@ -147,10 +147,10 @@ def logs(
     ] = None,
     pod: Annotated[str | None, typer.Option(help="Only this pod.")] = None,
     tail: Annotated[int, typer.Option(min=0, max=10_000, help="Last lines of each pod.")] = 200,
+    step: Annotated[int | None, typer.Option(min=0, help="Only this step's lines.")] = None,
     match: Annotated[
         str, typer.Option(help="Of these, only lines with this text: a sample's key, a word.")
     ] = "",
-    step: Annotated[int | None, typer.Option(min=0, help="Of these, only this step's.")] = None,
     level: Annotated[str, typer.Option(help="Of these, only this level and graver.")] = "debug",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
     as_json: AsJson = False,

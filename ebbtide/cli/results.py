@@ -48,11 +48,11 @@ def show_logs(
         raise Refused(f"--role must be one of {', '.join(ROLES)}, not {role}")
     with Client.from_state() as client:
         if follow:
-            for line in client.follow_logs(name, role=role, pod=pod, tail=tail):
+            for line in client.follow_logs(name, role=role, pod=pod, step=wanted.step, tail=tail):
                 if wanted.holds(line.text):
                     print_json_line(line) if as_json else print(log_line(line), flush=True)
             return
-        found = client.logs(name, role=role, pod=pod, tail=tail)
+        found = client.logs(name, role=role, pod=pod, step=wanted.step, tail=tail)
     lines = [line for line in found.items if wanted.holds(line.text)]
     if as_json:
         print_json(found.model_copy(update={"items": lines}))
@@ -65,11 +65,12 @@ def show_logs(
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines: with this text, of this step, and at least of this level (without one: info)."""
+    """Which lines: with this text, and at least of this level (without one: info)."""
 
     match: str = ""
     level: str = "debug"
     step: int | None = None
+    """Asked of the gateway, which looks for its lines; not looked for here."""
 
     def __post_init__(self) -> None:
         """Raise Refused for a level that is none."""
@@ -78,7 +79,7 @@ class Wanted:
 
     def holds(self, text: str) -> bool:
         """Whether the line is wanted."""
-        if self.match not in text or self.step not in (None, *_steps(text)):
+        if self.match not in text:
             return False
         return LEVELS.index(_level(text)) >= LEVELS.index(self.level)
 
@@ -86,12 +87,6 @@ class Wanted:
 def _level(text: str) -> str:
     said = _said(text, "level")
     return said if isinstance(said, str) and said in LEVELS else "info"
-
-
-def _steps(text: str) -> tuple[object, object]:
-    """The step that a line names, and that of the sample it names."""
-    key = _said(text, "key")
-    return _said(text, "step"), key.get("step_issued") if isinstance(key, dict) else None
 
 
 def _said(text: str, name: str) -> object:

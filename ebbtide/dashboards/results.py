@@ -163,10 +163,12 @@ LEARNING = Board(
             (f"ebbtide_train_completions_max_length{{{JOB}}}", "longest"),
         ),
         panel(
-            "Truncated, and groups without a difference",
+            "Truncated, timed out, and groups without a difference",
             "percentunit",
-            "Share of responses that the limit cut; share of groups whose rewards are equal.",
+            "Share of responses that the limit cut, of answers whose scoring timed out, and of groups"
+            " whose rewards are equal.",
             (f"ebbtide_train_completions_clipped_ratio{{{JOB}}}", "truncated"),
+            (f"ebbtide_train_timed_out_ratio{{{JOB}}}", "timed out"),
             (f"ebbtide_train_frac_reward_zero_std{{{JOB}}}", "all equal"),
         ),
         *(

@@ -22,7 +22,16 @@ from services.gateway.app.kept import Lines
 from services.gateway.app.parts import JobName, Parts
 from services.gateway.app.sse import EventStream, Streams, wants_stream
 from services.gateway.core import listing
-from services.gateway.core.lines import Line, PodRole, Read, in_order, pods_of, stamped, view
+from services.gateway.core.lines import (
+    Line,
+    PodRole,
+    Read,
+    in_order,
+    of_step,
+    pods_of,
+    stamped,
+    view,
+)
 from services.gateway.core.problems import Problem
 from services.gateway.core.sse import Frame
 from services.gateway.core.state import state_of
@@ -35,6 +44,9 @@ _AT_ONCE = 8
 
 Role = Annotated[str | None, Query(max_length=63, description="Only pods of this role.")]
 Pod = Annotated[str | None, Query(max_length=253, description="Only this pod.")]
+Step = Annotated[
+    int | None, Query(ge=0, description="Only lines that name this step or a sample of it.")
+]
 
 
 class Said(NamedTuple):
@@ -66,6 +78,7 @@ class LogRoutes:
         accept: Accept = "",
         role: Role = None,
         pod: Pod = None,
+        step: Step = None,
         tail: Annotated[int, Query(ge=0, le=10_000, description="Last lines per pod.")] = 200,
         last_event_id: LastEventId = None,
     ) -> Response:
@@ -78,40 +91,50 @@ class LogRoutes:
         if pod is not None and not pods:
             raise Problem("not-found", f"The job {name} has and had no pod {pod}.")
         if not wants_stream(accept):
-            return await self._list(job.metadata.uid, pods, tail)
+            return await self._list(job.metadata.uid, pods, tail, step)
         read = listing.decode(last_event_id, Read) if last_event_id else None
+        following = Following(
+            routes=self, job=job, role=role, pod=pod, step=step, tail=tail, read=read
+        )
         settings = self._parts.settings
         return EventStream(
-            Following(routes=self, job=job, role=role, pod=pod, tail=tail, read=read).frames(),
+            following.frames(),
             streams=self._streams,
             closing=self._parts.closing,
             heartbeat=settings.heartbeat_seconds,
             send_seconds=settings.send_seconds,
         )
 
-    async def _list(self, uid: str, pods: list[PodRole], tail: int) -> Response:
-        logs = await self.backlog(uid, pods[:MAX_PODS], {}, tail)
+    async def _list(self, uid: str, pods: list[PodRole], tail: int, step: int | None) -> Response:
+        logs = await self.backlog(uid, pods[:MAX_PODS], {}, tail, step)
         items = [view(said) for said in in_order(log.lines for log in logs)]
         return JSONResponse({"items": items, "pods": sorted(source.pod for source in pods)})
 
     async def backlog(
-        self, uid: str, pods: Sequence[PodRole], read: Mapping[str, int], tail: int
+        self,
+        uid: str,
+        pods: Sequence[PodRole],
+        read: Mapping[str, int],
+        tail: int,
+        step: int | None,
     ) -> list[Said]:
-        """What each pod has said: the last lines, or of those in `read` what comes behind."""
+        """What each pod has said of the step: the last lines, or what comes behind `read`."""
         at_once = asyncio.Semaphore(_AT_ONCE)
 
         async def one(source: PodRole) -> Said:
             async with at_once:
-                return await self._said(uid, source, read.get(source.pod), tail)
+                return await self._said(uid, source, read.get(source.pod), tail, step)
 
         return list(await asyncio.gather(*map(one, pods)))
 
-    async def _said(self, uid: str, source: PodRole, read: int | None, tail: int) -> Said:
+    async def _said(
+        self, uid: str, source: PodRole, read: int | None, tail: int, step: int | None
+    ) -> Said:
         last: deque[tuple[int, bytes]] = deque(maxlen=tail if read is None else None)
         number = 0
         async for raw in self.lines(uid, source, follow=False):
             number += 1
-            if number > (read or 0):
+            if number > (read or 0) and of_step(raw, step):
                 last.append((number, raw))
         return Said(source, stamped(source, last), number)
 
@@ -160,6 +183,7 @@ class Following:
         job: Resource,
         role: str | None,
         pod: str | None,
+        step: int | None,
         tail: int,
         read: Read | None,
     ) -> None:
@@ -167,6 +191,7 @@ class Following:
         self._job = job.metadata
         self._role = role
         self._pod = pod
+        self._step = step
         self._tail = tail
         self._read = read or Read()
         self._resumed = read is not None
@@ -213,7 +238,7 @@ class Following:
         """Put what they have said on the queue, as one; returns the last number of each."""
         before = {source.pod: 0 for source in pods} if self._resumed else {}
         read = before | dict(self._read.lines)
-        logs = await self._routes.backlog(self._job.uid, pods, read, self._tail)
+        logs = await self._routes.backlog(self._job.uid, pods, read, self._tail, self._step)
         for said in in_order(log.lines for log in logs):
             await self._queue.put(said)
         return {log.source: log.number for log in logs}
@@ -223,7 +248,7 @@ class Following:
         number, at = 0, ""
         async for raw in self._routes.lines(self._job.uid, source, follow=True):
             number += 1
-            if number > told:
+            if number > told and of_step(raw, self._step):
                 (said,) = stamped(source, [(number, raw)])
                 at = said.at or at
                 await self._queue.put(msgspec.structs.replace(said, at=at))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,11 @@ from ebbtide.ports import Resource
 from ebbtide.usage import Usage
 
 _STAMP = b'{"at":"'
+
+
+class _Said(msgspec.Struct):
+    step: Any = None
+    key: Any = None
 
 
 class PodRole(msgspec.Struct, frozen=True, order=True):
@@ -63,6 +69,18 @@ def stamped(source: PodRole, lines: Iterable[tuple[int, bytes]]) -> list[Line]:
         at = _at(raw) or at
         found.append(Line(source, number, raw, at))
     return found
+
+
+def of_step(raw: bytes, step: int | None) -> bool:
+    """Whether a line names this step, or a sample of it; without a step every line is wanted."""
+    if step is None:
+        return True
+    try:
+        said = msgspec.json.decode(raw, type=_Said)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    sample = said.key.get("step_issued") if isinstance(said.key, dict) else None
+    return step in (said.step, sample)
 
 
 def _at(raw: bytes) -> str:

@@ -215,6 +215,8 @@ def _rewards(report: StepReport) -> Iterator[Point]:
         yield from _each("ebbtide_train_rewards_mean", report.rewards.components)
         if report.rewards.pass_rate is not None:
             yield Point("ebbtide_train_pass_ratio", report.rewards.pass_rate)
+        if report.rewards.timed_out is not None:
+            yield Point("ebbtide_train_timed_out_ratio", report.rewards.timed_out)
     if report.groups.trained:
         flat = report.groups.zero_variance / report.groups.trained
         yield Point("ebbtide_train_frac_reward_zero_std", flat)

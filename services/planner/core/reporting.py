@@ -196,6 +196,7 @@ def _rewards(step: OpenStep, threshold: float) -> RewardStats | None:
         pass_rate=float((array >= threshold).mean()),
         components={name: _mean(found) for name, found in parts.items()},
         faults=dict(faults),
+        timed_out=faults.get("timeout", 0) / len(values),
     )
 
 

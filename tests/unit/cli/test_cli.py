@@ -347,8 +347,6 @@ SUPERVISED = {
         ('{"level":"info","event":"x"}', Wanted(level="warning"), False),
         ("Traceback", Wanted(level="warning"), False),
         ("Traceback", Wanted(match="Trace"), True),
-        ('{"step":3}', Wanted(step=3), True),
-        *((f'{{"key":{{"step_issued":{step}}}}}', Wanted(step=3), step == 3) for step in (3, 4)),
         ('{"level":"error","event":"y"}', Wanted(match="x", level="info"), False),
     ],
 )

@@ -46,7 +46,13 @@ def a_report(step: int, *, attempt: int = 1, tokens: int = 40, mean: float = 0.5
         samples=SampleCounts(expected=8, accepted=7, valued=6, invalid=1, abandoned=1),
         tokens=TokenCounts(response=tokens, truncated=2, longest=9),
         rewards=RewardStats(
-            mean=mean, std=0.1, minimum=0, maximum=1, components={"task": mean}, pass_rate=0.75
+            mean=mean,
+            std=0.1,
+            minimum=0,
+            maximum=1,
+            components={"task": mean},
+            pass_rate=0.75,
+            timed_out=0.25,
         ),
         sampling=SamplingReport(
             temperature=0.5, max_new_tokens=9, group_size=2, age=0.25, oldest=1
@@ -133,6 +139,7 @@ async def test_values_are_those_of_the_last_step_under_trls_names() -> None:
 async def test_sampling_and_the_age_of_samples_are_those_of_the_last_step() -> None:
     found = await figures(await a_world(a_report(0)))
     assert found["ebbtide_train_pass_ratio", ""] == 0.75
+    assert found["ebbtide_train_timed_out_ratio", ""] == 0.25
     assert found["ebbtide_train_temperature", ""] == 0.5
     assert found["ebbtide_train_limit_tokens", ""] == 9
     assert found["ebbtide_train_group_samples", ""] == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from ebbtide.ports import Meta, Resource
 from ebbtide.sse import parse_stream
 from ebbtide.testing.cluster import FakeCluster
 from ebbtide.usage import Usage
-from services.gateway.core.lines import Line, PodRole, in_order, joined, stamped
+from services.gateway.core.lines import Line, PodRole, in_order, joined, of_step, stamped
 from tests.worlds.gateway import World, condition
 
 UID = "uid-1"
@@ -53,10 +53,10 @@ async def events(world: World, **query: Any) -> list[str]:
     return [json.loads(one["text"])["event"] for one in found]
 
 
-async def followed(world: World, tail: int = 200) -> list[str]:
+async def followed(world: World, tail: int = 200, **more: Any) -> list[str]:
     async with world.client() as api:
         headers = {"Accept": "text/event-stream"}
-        answer = await api.get("/v1/jobs/demo/logs", headers=headers, params={"tail": tail})
+        answer = await api.get("/v1/jobs/demo/logs", headers=headers, params={"tail": tail} | more)
     frames = parse_stream(iter(answer.text.splitlines()))
     return [json.loads(json.loads(d)["text"])["event"] for kind, d, _ in frames if kind == "line"]
 
@@ -71,6 +71,52 @@ async def test_living_and_ended_pods_are_read_in_one_order_of_time() -> None:
     assert await events(world, role="decode", tail=3) == ["two", "three", "five"]
     assert await followed(world) == ["one", "two", "three", "four", "five"]
     assert await followed(world, tail=0) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "holds"),
+    [
+        (b'{"event":"x","step":3}', True),
+        (b'{"event":"x","step":4}', False),
+        (b'{"event":"x","key":{"step_issued":3,"group":0}}', True),
+        (b'{"event":"x","key":{"step_issued":4}}', False),
+        (b'{"event":"x","key":"step_issued"}', False),
+        (b"Traceback of step 3", False),
+        (b'{"event":"x","step":3,"key":"weights"}', True),
+    ],
+)
+def test_a_line_is_of_the_step_that_it_or_its_sample_names(raw: bytes, holds: bool) -> None:
+    assert of_step(raw, 3) == holds
+    assert of_step(raw, None)
+
+
+async def test_the_last_lines_of_a_step_are_given_and_followed() -> None:
+    world = World()
+    await world.put_job(conditions=[condition("Complete")])
+    lines = [b'{"event":"a","step":1}', b'{"event":"b","key":{"step_issued":1}}']
+    await living(world, "demo-planner-1", *lines, b'{"event":"c","step":2}', b"crash")
+    assert await events(world, step=1) == ["a", "b"]
+    assert await events(world, step=1, tail=1) == ["b"]
+    assert await followed(world, step=1) == ["a", "b"]
+    assert await followed(world, tail=1, step=2) == ["c"]
+
+
+class Late(list[bytes]):
+    """Lines that come once somebody has looked."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.looks += 1
+        return iter(()) if self.looks == 1 else super().__iter__()
+
+
+async def test_of_lines_that_come_later_those_of_the_step_are_followed() -> None:
+    world = World()
+    await world.put_job(conditions=[condition("Complete")])
+    await living(world, "p")
+    world.cluster.logs_of["p"] = Late([b'{"event":"a","step":1}', b'{"event":"b","step":2}'])
+    assert await followed(world, step=2) == ["b"]
 
 
 async def test_the_last_lines_of_a_failed_pod_follow_what_it_had_written() -> None:

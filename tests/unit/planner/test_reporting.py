@@ -22,6 +22,16 @@ def test_the_pass_rate_is_that_of_training_samples_at_the_threshold() -> None:
     assert found.pass_rate == pytest.approx(2 / 3)
 
 
+def test_the_share_of_timed_out_answers_is_that_of_valued_training_samples() -> None:
+    step = a_step("sums", "words")
+    for number, fault in enumerate(("timeout", "crash", "")):
+        ended(step, number, 10, Value(0.0, (), fault))
+    ended(step, 4, 10, Value(0.0, (), "timeout"))  # held out
+    found = _rewards(step, 0.5)
+    assert found is not None
+    assert found.timed_out == pytest.approx(1 / 3)
+
+
 def test_the_age_of_samples_is_counted_in_versions_of_the_policy() -> None:
     step = OpenStep(msgspec.structs.replace(a_step("sums").plan, policy=a_policy(2)), UID)
     assert _sampling(step) is None
