@@ -10,6 +10,7 @@ import inspect
 import math
 import traceback
 from importlib import import_module
+from numbers import Real
 from typing import Any
 
 import msgspec
@@ -52,11 +53,16 @@ def scorer(component: Component, *, cell: Cell | None = None) -> Scorer:
 
 def judge(scorers: tuple[Scorer, ...], answer: Answer) -> tuple[Outcome, ...]:
     """What each scorer says, in order; a reference that is no JSON object is unusable to all."""
+    return tuple(_judge(score, answer) for score in scorers)
+
+
+def _judge(score: Scorer, answer: Answer) -> Outcome:
+    """With a reference of its own: what a function does to it, no other scorer sees."""
     try:
         reference = msgspec.json.decode(answer.reference, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return tuple(Unusable(f"the reference is not a JSON object: {error}") for _ in scorers)
-    return tuple(score(answer, reference) for score in scorers)
+        return Unusable(f"the reference is not a JSON object: {error}")
+    return score(answer, reference)
 
 
 def guarded(score: Scorer) -> Scorer:
@@ -69,7 +75,7 @@ def guarded(score: Scorer) -> Scorer:
             return Worth(0.0, fault="memory")
         except (OSError, Temporary) as error:
             return Broken(type(error).__name__, _line(error))
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's function may raise all
+        except BaseException as error:  # noqa: BLE001 - a user's function may raise all
             return Unusable(_line(error))
         if isinstance(outcome, Worth) and not math.isfinite(outcome.value):
             return Unusable(f"the score is {outcome.value}, not a finite number")
@@ -87,7 +93,7 @@ def _function(component: FunctionReward) -> Scorer:
         value = function(
             prompt=answer.prompt, response=answer.response, reference=reference, **more
         )
-        if not isinstance(value, int | float):
+        if not isinstance(value, Real):  # numpy's scalars too, of any width
             return Unusable(f"{component.entry_point} returned {type(value).__name__}, no number")
         return Worth(float(value))
 
@@ -107,7 +113,7 @@ def resolve(entry_point: str, *, field: str = "/spec/reward/components") -> Any:
     module, _, name = entry_point.partition(":")
     try:
         function = getattr(import_module(module), name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - importing runs the user's code
+    except BaseException as error:  # noqa: BLE001 - importing runs the user's code
         detail = f"cannot load {entry_point}: {_line(error)}"
         raise Refused(detail, field=field) from None
     if not callable(function):
@@ -116,5 +122,6 @@ def resolve(entry_point: str, *, field: str = "/spec/reward/components") -> Any:
 
 
 def _line(error: BaseException) -> str:
-    """Type and message; safe even where the exception cannot say its message."""
-    return traceback.format_exception_only(error)[-1].strip()[:_DETAIL]
+    """Type and message; safe even where the exception cannot say it, or says half a surrogate pair."""
+    said = traceback.format_exception_only(error)[-1].strip()[:_DETAIL]
+    return said.encode("utf-8", "backslashreplace").decode()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
 import time
 from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from ebbtide.errors import Temporary
 
@@ -32,6 +35,10 @@ def obedient(*, prompt: str, response: str, reference: dict[str, Any]) -> Any:
         "memory": lambda: bytearray(
             1 << 62
         ),  # more than a machine can address, however it overcommits
+        "cancel": _cancel,
+        "surrogate": _half_a_character,
+        "narrow": lambda: np.float32(0.5),
+        "whole": lambda: np.int64(3),
         "file": lambda: open("/nowhere/at/all").close(),  # noqa: PTH123
         "outage": _outage,
         "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
@@ -81,6 +88,14 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
+def _cancel() -> None:
+    raise asyncio.CancelledError
+
+
+def _half_a_character() -> None:
+    raise ValueError("\ud800")
+
+
 def _outage() -> None:
     raise Temporary("the judge is away")
 
@@ -95,3 +110,14 @@ class Unspeakable(Exception):
 def unspeakable(**_: Any) -> float:
     """Raise what cannot be described."""
     raise Unspeakable
+
+
+def greedy(*, reference: dict[str, Any], **_: Any) -> float:
+    """Take the right answer away from whoever judges next."""
+    reference["answer"].clear()
+    return 1.0
+
+
+def looks(*, reference: dict[str, Any], **_: Any) -> float:
+    """Worth the number of right answers that it was given."""
+    return len(reference["answer"])

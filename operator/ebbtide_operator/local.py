@@ -49,7 +49,7 @@ WARM_MODULES = (
     "services.decode.app.body",
     "services.learner.app.shell",
 )
-ROTATE_SECONDS = 30.0
+ROTATE_SECONDS = 5.0
 REMOVE_SECONDS = 3600.0
 ALIVE_SECONDS = 2.0
 AGAIN_SECONDS = 0.1

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from ebbtide.ports import Clock
 
 FOLLOW_SECONDS = 0.2
+_PIECE = 1 << 20
+"""Bytes of a log that are in memory at a time while it is rotated."""
 
 
 def log_file(root: Path, namespace: str, pod: str) -> Path:
@@ -67,15 +69,18 @@ def rotate(path: Path, limit: int) -> bool:
     """Move what the file holds to the older file once it exceeds `limit` bytes.
 
     The writer keeps its descriptor (O_APPEND), so the content is copied until nothing new came
-    and the file is then cut to nothing, as logrotate's copytruncate does.
+    and the file is then cut to nothing, as logrotate's copytruncate does. No more than the last
+    `limit` bytes are copied, and as many that came meanwhile: whoever writes faster than they are
+    copied loses what is between, and neither fills the disk twice nor is followed for ever.
     """
     if not path.exists() or path.stat().st_size <= limit:
         return False
-    copied = 0
-    with older_file(path).open("wb") as older:
-        while fresh := _read_from(path, copied):
+    with path.open("rb") as file, older_file(path).open("wb") as older:
+        file.seek(-limit, os.SEEK_END)
+        left = 2 * limit
+        while left and (fresh := file.read(min(left, _PIECE))):
             older.write(fresh)
-            copied += len(fresh)
+            left -= len(fresh)
         os.truncate(path, 0)
     return True
 

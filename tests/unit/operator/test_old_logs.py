@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ebbtide.adapters.cluster_sqlite.pod_logs import log_file, older_file, remove_stale
+from ebbtide.adapters.cluster_sqlite.pod_logs import log_file, older_file, remove_stale, rotate
 from ebbtide.ports import Meta, Resource
 from ebbtide.testing.jobs import a_job
 from ebbtide_operator.core.old_logs import needed
@@ -62,3 +62,11 @@ def test_files_of_a_job_that_is_over_are_not_needed() -> None:
     world.rest()
     assert world.own.holds("Complete")
     assert not needed([world.job], [])("default", "job-decode-0")
+
+
+def test_of_a_log_far_beyond_its_size_only_the_end_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "pod.log"
+    path.write_bytes(b"0123456789" * 1000 + b"the end")
+    assert rotate(path, limit=7)
+    assert path.read_bytes() == b""
+    assert older_file(path).read_bytes() == b"the end"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ebbtide.errors import Refused
@@ -28,6 +29,9 @@ def score(response: str, entry_point: str = OBEDIENT) -> Outcome:
         ("raise", Unusable("ZeroDivisionError: division by zero")),
         ("exit", Unusable("SystemExit: 3")),
         ("interrupt", Unusable("KeyboardInterrupt")),
+        ("cancel", Unusable("asyncio.exceptions.CancelledError")),
+        ("narrow", Worth(0.5)),
+        ("whole", Worth(3.0)),
         ("nan", Unusable("the score is nan, not a finite number")),
         ("inf", Unusable("the score is inf, not a finite number")),
         ("text", Unusable(f"{OBEDIENT} returned str, no number")),
@@ -49,6 +53,26 @@ def test_an_exception_without_words_is_still_the_verifiers() -> None:
     assert isinstance(score("", "ebbtide.testing.rewards:unspeakable"), Unusable)
 
 
+def test_an_exception_that_no_message_can_carry_is_told_all_the_same() -> None:
+    outcome = score("surrogate")
+    assert outcome == Unusable(r"ValueError: \ud800")
+    assert msgspec.msgpack.encode(outcome)
+
+
+def test_a_reference_that_one_function_changed_is_whole_to_the_next() -> None:
+    names = ("greedy", "looks")
+    scorers = tuple(
+        scorer(
+            FunctionReward(
+                type="function", name=name, entry_point=f"ebbtide.testing.rewards:{name}"
+            )
+        )
+        for name in names
+    )
+    outcomes = judge(scorers, Answer("prompt", "1", b'{"answer": [5]}', "t"))
+    assert outcomes == (Worth(1.0), Worth(1.0))
+
+
 def test_a_reference_nested_too_deeply_is_unusable() -> None:
     component = FunctionReward(type="function", name="f", entry_point=OBEDIENT)
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -60,6 +84,7 @@ def test_a_reference_nested_too_deeply_is_unusable() -> None:
     ("entry_point", "message"),
     [
         ("no_such_module:f", "cannot load no_such_module:f: ModuleNotFoundError"),
+        ("tests.unit.reward.interrupted:f", "cannot load .*KeyboardInterrupt"),
         ("ebbtide.testing.rewards:nothing", "cannot load .*nothing"),
         ("ebbtide.testing.rewards:os", "is not a function"),
     ],
