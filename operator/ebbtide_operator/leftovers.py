@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -34,6 +35,8 @@ LEAVE_SECONDS = 3.0
 """For all others, which have nothing to hand over any more."""
 SHUTDOWN = "NodeShutdown"
 POLL_SECONDS = 0.05
+FULL_BYTES = 1 << 20
+"""With less the object store cannot even be opened."""
 SERVERS = ("nats-server", "valkey-server")
 
 
@@ -118,9 +121,20 @@ async def _store(state: Path) -> AsyncIterator[Cluster]:
         async with open_cluster(file, clock=SystemClock()) as cluster:
             yield cluster
     except Permanent as error:
-        mend = f"if {file} is damaged, put back a good copy, or move it away with its -wal and -shm"
-        lost = f"the list of jobs is then lost, what they wrote in {state / 'blobs'} is not"
-        raise Permanent(f"{error}; {mend}: {lost}") from error
+        raise Permanent(f"{error}; {mend(state, shutil.disk_usage(state).free)}") from error
+
+
+def mend(state: Path, free: int) -> str:
+    """What to do where the object store cannot be used and so many bytes of its disk are free.
+
+    A store on a full disk is whole, however SQLite puts it, and had better stay where it is.
+    """
+    if free < FULL_BYTES:
+        return f"the disk of {state} is full: free some space there"
+    file = store_file(state)
+    way = f"if {file} is damaged, put back a good copy, or move it away with its -wal and -shm"
+    lost = f"the list of jobs is then lost, what they wrote in {state / 'blobs'} is not"
+    return f"{way}: {lost}"
 
 
 async def _write_down(cluster: Cluster, pod: PodView, log: Log) -> None:

@@ -85,6 +85,13 @@ async def test_a_damaged_store_is_named_with_what_to_do(tmp_path: Path) -> None:
         await leftovers.check_store(tmp_path)
 
 
+def test_nobody_is_told_to_move_a_store_away_from_a_full_disk(tmp_path: Path) -> None:
+    assert leftovers.mend(tmp_path, free=4096) == (
+        f"the disk of {tmp_path} is full: free some space there"
+    )
+    assert "put back a good copy" in leftovers.mend(tmp_path, free=1 << 30)
+
+
 @pytest.mark.parametrize("gone", [False, True])
 def test_pods_that_no_store_tells_of_are_ended_too(tmp_path: Path, log: Log, gone: bool) -> None:
     damage(tmp_path)
