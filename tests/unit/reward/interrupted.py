@@ -1,3 +1,5 @@
-"""A module of a user that cannot be imported, and says so with the wrong kind of exception."""
+"""A module of a user that cannot be imported, and raises what is no Exception to say so."""
 
-raise KeyboardInterrupt
+import asyncio
+
+raise asyncio.CancelledError

@@ -84,7 +84,7 @@ def test_a_reference_nested_too_deeply_is_unusable() -> None:
     ("entry_point", "message"),
     [
         ("no_such_module:f", "cannot load no_such_module:f: ModuleNotFoundError"),
-        ("tests.unit.reward.interrupted:f", "cannot load .*KeyboardInterrupt"),
+        ("tests.unit.reward.interrupted:f", "cannot load .*CancelledError"),
         ("ebbtide.testing.rewards:nothing", "cannot load .*nothing"),
         ("ebbtide.testing.rewards:os", "is not a function"),
     ],
