@@ -13,7 +13,7 @@ from tests.worlds.chart import JOBS, SYSTEM
 from tests.worlds.cluster import Cluster, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1200)]
-STEPS = 20
+STEPS, PROMPTS, GROUP = 20, 3, 4
 """Of a deep model's answers, so that the job outlasts what is done to it, on any machine."""
 
 
@@ -57,7 +57,7 @@ def further(client: Client, course: Course) -> None:
 
 
 def test_a_job_outlives_whatever_is_taken_from_it(installed: Cluster, client: Client) -> None:
-    sizes = training(totalSteps=STEPS, promptsPerStep=6, maxResponseTokens=96)
+    sizes = training(totalSteps=STEPS, promptsPerStep=PROMPTS, maxResponseTokens=96)
     actors = {"engine": "torch", "device": "cpu", "replicas": 2, "maxReplicas": 2}
     calm = {"scaling": "static", "migration": "none"}
     alone = {"mode": "colocated"}
@@ -78,5 +78,5 @@ def test_a_job_outlives_whatever_is_taken_from_it(installed: Cluster, client: Cl
     assert ended.state == "Complete", ended.message
     verdict = judged(installed, course)
     assert verdict.faults() == {}
-    assert verdict.accepted == STEPS * 6 * 4
+    assert verdict.accepted == STEPS * PROMPTS * GROUP
     assert verdict.abandoned == 0

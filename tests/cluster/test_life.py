@@ -156,7 +156,7 @@ def test_an_upgrade_from_the_chart_before_keeps_a_running_job(
 ) -> None:
     install(installed, earlier_chart(tmp_path), "--skip-schema-validation")  # values of today
     try:
-        long = training(totalSteps=14, promptsPerStep=6, maxResponseTokens=96)
+        long = training(totalSteps=14, promptsPerStep=3, maxResponseTokens=96)
         course = submit(client, "kept", tiny(model=DEEP, training=long, decode=two_actors()))
         follow(client, course, seconds=300, until=lambda job: job.state == "Running")
         before = {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")}
@@ -164,6 +164,6 @@ def test_an_upgrade_from_the_chart_before_keeps_a_running_job(
         install(installed, CHART, "--set", "operator.logLevel=debug,gateway.logLevel=debug")
     assert not follow(client, course, seconds=60, until=lambda _: True).terminal
     assert {pod["metadata"]["uid"] for pod in installed.pods("kept", "learner")} == before
-    assert follow(client, course, seconds=400).state == "Complete"
+    assert follow(client, course, seconds=600).state == "Complete"
     assert judged(installed, course).faults() == {}
     assert installed.pods("kept") == []
