@@ -71,7 +71,7 @@ def test_actors_came_from_none_and_went_to_none(installed: Cluster, ended: Ended
     wanted = ended.seen.wanted
     assert (wanted[0], wanted[-1]) == (0, 0)
     assert max(wanted) >= 1
-    until(lambda: not installed.pods("main", "decode"), seconds=60, what="no actors")
+    until(lambda: not installed.pods("main", "decode"), seconds=180, what="no actors")
 
 
 def test_samples_came_from_actors_in_pods(installed: Cluster, ended: Ended) -> None:
@@ -121,7 +121,7 @@ def test_checkpoints_lie_on_the_volume(installed: Cluster, ended: Ended) -> None
 
 
 def test_logs_outlive_their_pods(installed: Cluster, client: Client, ended: Ended) -> None:
-    until(lambda: not installed.pods("main"), seconds=60, what="no pods")
+    until(lambda: not installed.pods("main"), seconds=180, what="no pods")
     for role in ("planner", "learner", "prefill", "decode", "reward"):
         lines = client.logs("main", role=role).items
         assert lines, role

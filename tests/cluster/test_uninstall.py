@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 def test_uninstalling_ends_jobs_and_leaves_what_is_kept(installed: Cluster, client: Client) -> None:
     submit(client, "last", tiny())
-    until(lambda: installed.pods("last"), seconds=60, what="pods")
+    until(lambda: installed.pods("last"), seconds=180, what="pods")
     installed.helm("uninstall", RELEASE, "-n", SYSTEM, "--wait", "--timeout", "5m")
     assert installed.objects("rlhf") == []
-    until(lambda: not installed.objects("pods", JOBS), seconds=60, what="no pods of jobs")
-    until(lambda: not installed.objects("pods", SYSTEM), seconds=90, what="no pods of the release")
+    until(lambda: not installed.objects("pods", JOBS), seconds=180, what="no pods of jobs")
+    until(lambda: not installed.objects("pods", SYSTEM), seconds=180, what="no pods of the release")
     left = installed.kubectl(
         "get", "all,cm,role,rolebinding,netpol,sa,pdb", "-n", SYSTEM, "-o", "name"
     )

@@ -23,11 +23,13 @@ class Gate:
         """Let all answers be scored."""
         self.path.touch()
 
-    def before(self, material: Material) -> Material:
-        """The same prompts; each row names the gate as its answer."""
+    def before(self, material: Material, *, free: int = 0) -> Material:
+        """The same prompts; each row but the first `free` ones names the gate as its answer."""
         rows = [json.loads(line) for line in material.prompts.read_text().splitlines()]
         gated = self.path.with_suffix(".jsonl")
-        gated.write_text("".join(json.dumps(r | {"answer": str(self.path)}) + "\n" for r in rows))
+        files = [gated] * free + [self.path] * (len(rows) - free)
+        named = [row | {"answer": str(file)} for row, file in zip(rows, files, strict=True)]
+        gated.write_text("".join(json.dumps(row) + "\n" for row in named))
         return Material(material.model, gated)
 
     def reward(self) -> Spec:
@@ -42,7 +44,7 @@ class Gate:
 
 
 def passes(*, reference: dict[str, str], **_: object) -> float:
-    """Return once the gate that the row names is open."""
+    """Return once the file that the row names is there."""
     while not Path(reference["answer"]).exists():
         threading.Event().wait(0.02)
     return 0.0

@@ -13,12 +13,15 @@ from tests.e2e.tiny import write_model
 
 pytestmark = [pytest.mark.e2e]
 MOVING_ROLES = ("prefill", *MOVERS)
+LAYERS = 40
+"""So many that an answer takes seconds on any machine: who moves is asked once a second."""
 
 
 @pytest.fixture(scope="module")
 def moving(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Spec:
     """Prompts are computed by the service, and what is left of an actor goes on with others."""
-    model = write_model(tmp_path_factory.mktemp("long") / "model", more=110)
+    folder = tmp_path_factory.mktemp("long") / "model"
+    model = write_model(folder, more=110, layers=LAYERS)
     return Material(model, material.prompts).spec(
         training=training(totalSteps=8, maxResponseTokens=160),
         decode={"engine": "torch", "replicas": 3, "device": "cpu"},

@@ -13,16 +13,21 @@ from ebbtide.api import Job
 from ebbtide.client import ApiError
 from ebbtide.wire import Committed, Epoch, Record
 from tests.checker.reader import chain
+from tests.e2e.gates import Gate
 from tests.e2e.jobs import Material, emulation, judged, training
+from tests.e2e.processes import alive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-STEPS = 4
+STEPS, PROMPTS = 4, 2
 
 
-def begun(stack: Stack, material: Material, name: str) -> tuple[Job, list[Pod]]:
-    """A job of short steps with the first one committed, and its pods."""
+def begun(stack: Stack, material: Material, name: str, gate: Gate) -> tuple[Job, list[Pod]]:
+    """A job of short steps with the first one committed, and its pods. The next waits for `gate`."""
+    source = {"type": "jsonl", "uri": str(gate.before(material, free=PROMPTS).prompts)}
     spec = material.spec(
-        training=training(totalSteps=STEPS, promptsPerStep=2, maxResponseTokens=32),
+        dataset={"train": source, "maxPromptTokens": 32, "shuffle": False},
+        training=training(totalSteps=STEPS, promptsPerStep=PROMPTS, maxResponseTokens=32),
+        reward=gate.reward(),
         decode={"engine": "emulated", "replicas": 1, "emulation": emulation(meanTokens=16.0)},
         learner={"ranks": 1, "device": "cpu"},
         checkpoint={"everySteps": 100},  # only a suspension saves
@@ -37,6 +42,12 @@ def begun(stack: Stack, material: Material, name: str) -> tuple[Job, list[Pod]]:
     return job, stack.pods(name)
 
 
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """No job is over before a test has done to it what it will, however fast the machine."""
+    return Gate(tmp_path / "gate")
+
+
 def names(stack: Stack) -> list[str]:
     return [job.name for job in stack.client.page().items]
 
@@ -49,15 +60,6 @@ def freed(stack: Stack, name: str, pods: list[Pod]) -> None:
         seconds=120,
         what=lambda: f"no pods: {stack.pods(name)}",
     )
-
-
-def alive(pid: int) -> bool:
-    """A process that has ended and that its parent has not asked for yet does not count."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def attempts(stack: Stack, job_uid: str) -> list[tuple[int, list[int]]]:
@@ -77,13 +79,14 @@ def records(stack: Stack, job_uid: str) -> list[Record]:
 
 
 def test_a_suspended_job_holds_no_pod_and_goes_on_from_its_last_step(
-    stack: Stack, material: Material
+    stack: Stack, material: Material, gate: Gate
 ) -> None:
-    job, pods = begun(stack, material, "rested")
+    job, pods = begun(stack, material, "rested", gate)
     stack.client.suspend(job.name)
     until(lambda: stack.client.get(job.name).state == "Suspended", seconds=120, what="suspension")
     assert stack.pods(job.name) == []
     assert not [pod for pod in pods if alive(pod.pid)]
+    gate.open()
     stack.client.resume(job.name)
     ended = stack.finished(job.name, seconds=240)
     assert ended.state == "Complete", ended.message
@@ -96,9 +99,9 @@ def test_a_suspended_job_holds_no_pod_and_goes_on_from_its_last_step(
 
 
 def test_a_cancelled_job_frees_its_pods_and_stays_cancelled(
-    stack: Stack, material: Material
+    stack: Stack, material: Material, gate: Gate
 ) -> None:
-    job, pods = begun(stack, material, "unwanted")
+    job, pods = begun(stack, material, "unwanted", gate)
     stack.client.cancel(job.name)
     assert stack.finished(job.name, seconds=120).state == "Cancelled"
     freed(stack, job.name, pods)
@@ -112,15 +115,15 @@ def test_a_cancelled_job_frees_its_pods_and_stays_cancelled(
 
 
 def test_a_deleted_job_is_gone_with_its_pods_and_leaves_its_blobs(
-    stack: Stack, material: Material
+    stack: Stack, material: Material, gate: Gate
 ) -> None:
-    job, pods = begun(stack, material, "forgotten")
+    job, pods = begun(stack, material, "forgotten", gate)
     with pytest.raises(ApiError) as refused:
         stack.client.delete(job.name)
     assert refused.value.status == 409
     ledger = records(stack, job.metadata.uid)
     stack.client.delete(job.name, force=True)
     freed(stack, job.name, pods)
-    until(lambda: job.name not in names(stack), seconds=30, what="the end of the job object")
+    until(lambda: job.name not in names(stack), seconds=120, what="the end of the job object")
     assert records(stack, job.metadata.uid)[: len(ledger)] == ledger
     assert list((stack.blobs / paths.policy(job.metadata.uid, 1, 1)).iterdir())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -18,6 +19,7 @@ from ebbtide.adapters.clock import SystemClock
 from ebbtide.adapters.cluster_sqlite import open_cluster
 from ebbtide.endpoint import Up, read_up
 from ebbtide.ports import Meta, Resource
+from tests.e2e.processes import alive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 SLEEPER = {"command": ["python", "-c", "import time; time.sleep(900)"], "probe": False}
@@ -64,7 +66,7 @@ class Platform:
 
     def answers(self) -> bool:
         try:
-            return httpx.get(f"{self.up().url}/healthz", timeout=2.0).status_code < 500
+            return httpx.get(f"{self.up().url}/healthz", timeout=20.0).status_code < 500
         except httpx.HTTPError:
             return False
 
@@ -118,8 +120,10 @@ def test_a_taken_port_is_refused_with_a_way_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("child", ["runner", "operator", "gateway", "nats", "valkey"])
 def test_a_part_that_dies_is_started_again(platform: Platform, child: str) -> None:
+    platform.until(lambda: child in platform.up().pids)
     old = platform.up().pids[child]
-    os.kill(old, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # one that a part killed before took along
+        os.kill(old, signal.SIGKILL)
     platform.until(lambda: platform.up().pids.get(child, old) != old)
     platform.until(platform.answers)
 
@@ -131,7 +135,7 @@ def test_pods_outlive_their_supervisor_and_end_with_the_platform(tmp_path: Path)
     first = platform.pod("p")
     platform.kill()
     platform.start()
-    assert platform.answers()
+    platform.until(platform.answers)
     assert platform.pod("p") == first
     assert platform.down() == "stopped"
     ended = platform.pod("p")
@@ -164,18 +168,9 @@ def test_a_demonstration_that_is_ended_brings_its_stack_down(
         platform.until(lambda: "gateway" in platform.up().pids or demo.poll() is not None)
         pids = platform.up().pids
         demo.send_signal(number)
-        assert demo.wait(60) == 128 + number
+        assert demo.wait(150) == 128 + number
         platform.until(lambda: not any(map(alive, pids.values())))
         assert platform.up().stage == "stopped"
     finally:
         demo.kill()
         platform.down()
-
-
-def alive(pid: int) -> bool:
-    """A process that has ended and that its parent has not asked for yet does not count."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"

@@ -156,7 +156,7 @@ async def job(servers: EmbeddedServers, tmp_path: Path) -> AsyncIterator[Job]:
 
 
 async def test_answers_are_scored_whoever_hangs_or_crashes_among_them(job: Job) -> None:
-    process = await job.scorer(seconds=0.5)
+    process = await job.scorer(seconds=2.0)
     await job.ask("0.5", "hang", "crash", "raise", "1")
     scores = {index: ready.score for index, ready in (await job.verdicts(5)).items()}
     process.terminate()
