@@ -125,6 +125,6 @@ every second step. `make bench NAME=learning_curves` runs what is missing under 
 {rows}
 
 What it shows: that each loss, with its advantages and clips, teaches in the running platform. What it does not: which algorithm is
-better. A few short runs of a small model on an easy task with one learning rate say nothing about that. GSPO's narrow clip (3e-4) lets few
-answers of the second mini-batch count, and PPO's critic begins at 0, so both are slower here. Figures of every step are in [{data}]({data}).
+better. A few short runs of a small model on an easy task with one learning rate say nothing about that.
+Figures of every step are in [{data}]({data}).
 """
