@@ -95,17 +95,32 @@ def _floats(points: Points) -> tuple[tuple[float, float], ...]:
 
 def page(by_name: Mapping[str, Sequence[Curve]], settings: Mapping[str, Mapping[str, Any]]) -> str:
     """The page as Markdown."""
-    lines = [_row(name, curves, settings[name]) for name, curves in by_name.items()]
-    steps = next(iter(by_name.values()))[0].held_out[-1][0]
-    return TEXT.format(steps=steps, rows="\n".join(lines), picture=PICTURE.name, data=FIGURES.name)
+    lines = [_row(name, curves, settings[name]) for name, curves in by_name.items() if curves]
+    [steps, *_] = {c.held_out[-1][0] for curves in by_name.values() for c in curves}
+    return TEXT.format(
+        steps=steps,
+        rows="\n".join(lines),
+        missing=_missing(by_name),
+        picture=PICTURE.name,
+        data=FIGURES.name,
+    )
+
+
+def _missing(by_name: Mapping[str, Sequence[Curve]]) -> str:
+    """Which runs the page is without: those of a seed that another algorithm has."""
+    seeds = {c.seed for curves in by_name.values() for c in curves}
+    lacking = {name: seeds - {c.seed for c in curves} for name, curves in by_name.items()}
+    named = [f"{name} seed {seed}" for name, lack in lacking.items() for seed in sorted(lack)]
+    return f"Not run yet: {', '.join(named)}.\n\n" if named else ""
 
 
 def _row(name: str, curves: Sequence[Curve], algorithm: Mapping[str, Any]) -> str:
     lasts = [c.last for c in curves]
+    beside = f" ± {stdev(lasts):.3f}" if len(lasts) > 1 else ""
     told = msgspec.json.encode(algorithm).decode()
     gains = ", ".join(f"{c.gain:+.3f}" for c in curves)
     return (
-        f"| {name} | {fmean(c.first for c in curves):.3f} | {fmean(lasts):.3f} ± {stdev(lasts):.3f}"
+        f"| {name} | {fmean(c.first for c in curves):.3f} | {fmean(lasts):.3f}{beside}"
         f" | {gains} | `{told}` |"
     )
 
@@ -124,7 +139,7 @@ every second step. `make bench NAME=learning_curves` runs what is missing under 
 | --- | --- | --- | --- | --- |
 {rows}
 
-What it shows: that each loss, with its advantages and clips, teaches in the running platform. What it does not: which algorithm is
+{missing}What it shows: that each loss, with its advantages and clips, teaches in the running platform. What it does not: which algorithm is
 better. A few short runs of a small model on an easy task with one learning rate say nothing about that.
 Figures of every step are in [{data}]({data}).
 """
