@@ -90,8 +90,8 @@ def compute(gang: Gang, data: Arrays, case: Case, *, limit: int) -> dict[str, ND
     return {
         "advantages": in_order(data, plain, limit),
         "targets": in_order(data, returns, limit),
-        "loss": np.float64(loss),
-        "value_loss": np.float64(value_loss),
+        "loss": np.asarray(loss),
+        "value_loss": np.asarray(value_loss),
         "policy_gradient": _gradient(policy),
         "critic_gradient": _gradient(critic.module),
     }
@@ -131,7 +131,7 @@ def in_order(data: Arrays, found: Sequence[torch.Tensor], limit: int) -> NDArray
     """What was found of each micro-batch's tokens, row after row of the rollouts."""
     order = [i for members in _layout(data, limit) for i in members]
     sizes = [int(data["mask"][i].sum()) for i in order]
-    parts = dict(zip(order, torch.cat([*found]).split(sizes), strict=True))
+    parts = dict(zip(order, torch.split(torch.cat([*found]), sizes), strict=True))
     return torch.cat([parts[i] for i in range(ROWS)]).numpy()
 
 
@@ -171,7 +171,8 @@ def _optimiser(gang: Gang, module: torch.nn.Module) -> Optimiser:
 
 
 def _table(values: torch.Tensor) -> torch.nn.Embedding:
-    return torch.nn.Embedding.from_pretrained(values.clone(), freeze=False)
+    rows, width = values.shape
+    return torch.nn.Embedding(rows, width, _weight=values.clone())
 
 
 def _gradient(module: torch.nn.Module) -> NDArray[np.float32]:

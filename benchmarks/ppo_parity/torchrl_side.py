@@ -43,8 +43,8 @@ def compute(data: dict[str, torch.Tensor], case: dict[str, Any]) -> dict[str, An
     )
     # The module GAE would take a mask's last step for a cut one, whatever `terminated` says.
     steps.update({"advantage": advantages, "value_target": targets})
-    policy = torch.nn.Embedding.from_pretrained(data["policy"].clone(), freeze=False)
-    critic = torch.nn.Embedding.from_pretrained(data["critic"].clone(), freeze=False)
+    policy = table(data["policy"])
+    critic = table(data["critic"])
     found = loss_module(policy, critic, case, data["temperature"])(steps)
     (found["loss_objective"] + found["loss_critic"]).backward()
     at = data["mask"]
@@ -53,9 +53,22 @@ def compute(data: dict[str, torch.Tensor], case: dict[str, Any]) -> dict[str, An
         "targets": steps["value_target"][at].squeeze(-1).numpy(),
         "loss": found["loss_objective"].detach().numpy(),
         "value_loss": found["loss_critic"].detach().numpy(),
-        "policy_gradient": policy.weight.grad.numpy(),
-        "critic_gradient": critic.weight.grad.numpy(),
+        "policy_gradient": gradient(policy),
+        "critic_gradient": gradient(critic),
     }
+
+
+def table(values: torch.Tensor) -> torch.nn.Embedding:
+    """A row for each token."""
+    rows, width = values.shape
+    return torch.nn.Embedding(rows, width, _weight=values.clone())
+
+
+def gradient(module: torch.nn.Embedding) -> Any:
+    """That of all rows."""
+    found = module.weight.grad
+    assert found is not None
+    return found.numpy()
 
 
 def trajectories(data: dict[str, torch.Tensor], case: dict[str, Any]) -> TensorDict:
