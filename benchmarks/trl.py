@@ -1,49 +1,11 @@
-"""The environment that TRL runs in: made once, in the user's cache folder, from pinned versions."""
+"""The environment that TRL runs in."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
+from benchmarks.peer import Peer
+
 VERSION = "1.16.0"
-REQUIREMENTS = Path(__file__).with_name("trl-requirements.txt")
-
-
-def interpreter() -> Path:
-    """Return TRL's Python, making its environment first if it is not as pinned."""
-    folder = _cache() / f"trl-{VERSION}"
-    marker = folder / ".ebbtide-pins"
-    pins = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
-    python = folder / "bin" / "python"
-    if not marker.is_file() or marker.read_text() != pins:
-        uv = shutil.which("uv") or str(Path.home() / ".local" / "bin" / "uv")
-        make = [uv, "venv", "--quiet", "--clear", "--python", "3.11", str(folder)]
-        subprocess.run(make, check=True)
-        fill = [uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(REQUIREMENTS)]
-        subprocess.run(fill, check=True)
-        marker.write_text(pins)
-    return python
-
-
-def run(script: Path, *arguments: str | Path, timeout: float) -> str:
-    """Run `script` with TRL's Python on one thread; return what it printed, raise if it failed."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    environment.pop("PYTHONPATH", None)
-    done = subprocess.run(
-        [interpreter(), script, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{script.name} failed: {done.stderr[-4000:]}")
-    return done.stdout
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ebbtide"
+TRL = Peer(f"trl-{VERSION}", Path(__file__).with_name("trl-requirements.txt"))
+interpreter, run = TRL.interpreter, TRL.run

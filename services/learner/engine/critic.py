@@ -87,10 +87,8 @@ class Critic:
         self, batches: Sequence[Batch], targets: Sequence[Target], *, passes: int
     ) -> dict[str, float]:
         """Fit the values to `targets`, token mean; the metrics are the last pass's."""
-        tokens = self._total([float(len(b.targets)) if b.real else 0.0 for b in batches])
         for _ in range(passes):
-            losses = [self._backward(i, batches, targets, tokens) for i in range(len(batches))]
-            loss = self._total(losses)
+            loss = self.gradient(batches, targets)
             stepped = self.optimiser.step(finite=math.isfinite(loss))
         self.steps += 1
         return {
@@ -99,6 +97,12 @@ class Critic:
             "critic_grad_norm": stepped.grad_norm,
             "critic_learning_rate": stepped.rate,
         }
+
+    def gradient(self, batches: Sequence[Batch], targets: Sequence[Target]) -> float:
+        """Leave the gradient of one pass on the parameters, without a step; return the loss."""
+        tokens = self._total([float(len(b.targets)) if b.real else 0.0 for b in batches])
+        losses = [self._backward(i, batches, targets, tokens) for i in range(len(batches))]
+        return self._total(losses)
 
     def _backward(
         self, i: int, batches: Sequence[Batch], targets: Sequence[Target], tokens: float
