@@ -20,7 +20,7 @@ STYLE = """
 text { font: 13px sans-serif; fill: #57606a; } .head { font-size: 17px; fill: #24292f; }
 .grid { stroke: #d0d7de; stroke-width: 1; }
 .line { fill: none; stroke-width: 1.2; stroke: #8aa4c8; } circle.mark { fill: #8aa4c8; r: 1.5px; }
-.line.mean { stroke: #0969da; stroke-width: 3; } circle.mark.mean { fill: #0969da; r: 3.5px; }
+.line.mean { stroke: #0969da; stroke-width: 3; } .top { display: none; } circle.mark.mean { fill: #0969da; r: 3.5px; }
 """
 
 Points = tuple[tuple[int, float], ...]
@@ -62,12 +62,13 @@ def picture(by_name: Mapping[str, Sequence[Curve]]) -> str:
     """Small multiples: each run's held-out reward, and their mean."""
     width, height = charts.WIDTH + PAD, charts.HEIGHT + HEAD + PAD
     rows = -(-len(by_name) // COLUMNS)
+    top_reward = max(y for curves in by_name.values() for c in curves for _, y in c.held_out)
     parts = []
     for place, (name, curves) in enumerate(by_name.items()):
         left, top = (place % COLUMNS) * width, (place // COLUMNS) * height
         parts.append(f'<text class="head" x="{left + 52}" y="{top + 22}">{name}</text>')
         size = f'x="{left}" y="{top + HEAD}" width="{charts.WIDTH}" height="{charts.HEIGHT}"'
-        parts.append(panel(name, curves).replace("<svg ", f"<svg {size} ", 1))
+        parts.append(panel(name, curves, top_reward).replace("<svg ", f"<svg {size} ", 1))
     box = f"0 0 {COLUMNS * width} {rows * height}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img">'
@@ -76,11 +77,12 @@ def picture(by_name: Mapping[str, Sequence[Curve]]) -> str:
     )
 
 
-def panel(name: str, curves: Sequence[Curve]) -> str:
-    """One algorithm's runs."""
+def panel(name: str, curves: Sequence[Curve], highest: float) -> str:
+    """One algorithm's runs, on a scale up to `highest` by a line that is not shown."""
     axes = charts.Axes(name, f"Held-out reward of {name} by step", "step", "held-out reward")
+    scale = charts.Line("scale", "top", ((0.0, highest),))
     drawn = [charts.Line(f"seed {c.seed}", "run", _floats(c.held_out)) for c in curves]
-    return charts.lines(axes, [*drawn, charts.Line("mean", "mean", mean_of(curves))])
+    return charts.lines(axes, [*drawn, charts.Line("mean", "mean", mean_of(curves)), scale])
 
 
 def mean_of(curves: Sequence[Curve]) -> tuple[tuple[float, float], ...]:

@@ -35,4 +35,4 @@ def test_a_picture_has_a_panel_for_each_algorithm_with_a_line_for_each_seed_and_
 ):
     drawn = picture(full())
     assert drawn.count('class="head"') == len(ALGORITHMS)
-    assert drawn.count("<polyline") == len(ALGORITHMS) * 3
+    assert drawn.count('class="line run"') + drawn.count('class="line mean"') == len(ALGORITHMS) * 3
