@@ -131,8 +131,8 @@ TEXT = """# Learning curves
 
 Each algorithm on the demonstration's task (`deploy/examples/demo.yaml`: reversing the order of words, a model of 0.3 million
 parameters after its warm start), three seeds each, {steps} steps of 32 prompts with 8 answers, two mini-batches a step and one
-learning rate (3e-4) for all. Nothing was tuned by algorithm: what is not in the last column is the default. Held-out reward is the
-mean over 256 prompts with two answers each at temperature 1 (its standard error is about 0.02), before the first update and after
+learning rate (3e-4) for all. Seeds differ in the prompts' order and the sampling; the model at the start is one. Nothing was tuned
+by algorithm: what is not in the last column is the default. Held-out reward is the mean over 256 prompts with two answers each at temperature 1 (its standard error is about 0.02), before the first update and after
 every second step. `make bench NAME=learning_curves` runs what is missing under `runs/learning-curves` and writes this page.
 
 ![Held-out reward by step: one panel for each algorithm, thin lines are seeds, the thick line is their mean]({picture})
