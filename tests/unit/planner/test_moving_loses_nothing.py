@@ -119,6 +119,6 @@ def test_a_storm_of_a_hundred_scale_downs_with_moves_loses_no_sample() -> None:
     assert world.outcome.outcome == "complete"
     assert examine(world.evidence()).faults() == {}
     moved = sum(r.migration.moved for r in world.reports.values() if r.migration)
-    assert moved > 20, "the storm is to hit samples that move"
+    assert moved >= 10, "the storm is to hit samples that move"
     assert world.exports.read > 0
     the_counts_add_up(world)
