@@ -12,7 +12,7 @@ from ebbtide.errors import Conflict, NotFound
 from ebbtide.objects import rfc3339, unix_time
 from ebbtide.ports import Resource
 from ebbtide.testing.blobs import FakeBlobs
-from ebbtide.testing.clock import VirtualClock
+from ebbtide.testing.clock import VirtualClock, run_virtual
 from ebbtide.testing.cluster import FakeCluster
 from ebbtide.testing.spans import FakeSpans
 from ebbtide_operator.controller import Controller
@@ -176,3 +176,19 @@ class Platform:
     def events(self) -> dict[str, int]:
         objects = self.cluster.table.objects.values()
         return {r.spec["reason"]: r.spec["count"] for r in objects if r.kind == "Event"}
+
+
+def play(scene: Scene) -> None:
+    """Run a scene on virtual time beside a kubelet."""
+
+    async def whole() -> None:
+        platform = Platform()
+        kubelet = asyncio.create_task(platform.run_pods())
+        try:
+            await scene(platform)
+        finally:
+            kubelet.cancel()
+            with suppress(asyncio.CancelledError):
+                await kubelet
+
+    run_virtual(whole())

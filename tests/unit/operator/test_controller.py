@@ -1,7 +1,5 @@
 """The operator's shell over fakes, on virtual time: queue, cache, lease, order of writes."""
 
-import asyncio
-from contextlib import suppress
 from typing import NoReturn
 
 import msgspec
@@ -9,30 +7,12 @@ import pytest
 
 from ebbtide import paths, usage
 from ebbtide.errors import Temporary
-from ebbtide.testing.clock import run_virtual
 from ebbtide.testing.jobs import a_job
 from ebbtide.tracing import StepTrace
 from ebbtide_operator.cache import Cache
 from ebbtide_operator.core.look import Observed
 from ebbtide_operator.lease import Lease, Lost
-from tests.unit.operator.stage import JOB, Platform, Scene
-
-
-def play(scene: Scene) -> None:
-    """Run a scene on virtual time beside a kubelet."""
-
-    async def whole() -> None:
-        platform = Platform()
-        kubelet = asyncio.create_task(platform.run_pods())
-        try:
-            await scene(platform)
-        finally:
-            kubelet.cancel()
-            with suppress(asyncio.CancelledError):
-                await kubelet
-
-    run_virtual(whole())
-
+from tests.unit.operator.stage import JOB, Platform, play
 
 ALL = [
     "job-decode-0",

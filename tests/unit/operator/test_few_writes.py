@@ -1,18 +1,16 @@
 """Few writes for a change of a pool, and none that is lost for it; on virtual time."""
 
-import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
 from ebbtide.ports import Resource
-from ebbtide.testing.clock import run_virtual
 from ebbtide.testing.jobs import a_job
 from ebbtide_operator.core import fleets
 from ebbtide_operator.core.reconcile import parse
+from tests.unit.operator import stage
 from tests.unit.operator.stage import JOB, MortalCluster, Platform, Scene
 
 POOL = ("DecodePool", *JOB[1:])
@@ -41,25 +39,18 @@ class Counting(MortalCluster):
 def play(scene: Scene) -> None:
     """Run a scene with a job that runs, and a pool that has come to rest."""
 
-    async def whole() -> None:
-        platform = Platform()
+    async def at_rest(platform: Platform) -> None:
         seen = Counting(wall=platform.clock.wall)
         seen.table, seen._moved = platform.cluster.table, platform.cluster._moved
         platform.cluster = seen
-        kubelet = asyncio.create_task(platform.run_pods())
-        try:
-            async with platform.operator():
-                await platform.kubelet.create(a_job())
-                await platform.until(lambda: platform.holds("Running"))
-                await platform.clock.sleep(3.0)
-                seen.told.clear()
-                await scene(platform)
-        finally:
-            kubelet.cancel()
-            with suppress(asyncio.CancelledError):
-                await kubelet
+        async with platform.operator():
+            await platform.kubelet.create(a_job())
+            await platform.until(lambda: platform.holds("Running"))
+            await platform.clock.sleep(3.0)
+            seen.told.clear()
+            await scene(platform)
 
-    run_virtual(whole())
+    stage.play(at_rest)
 
 
 async def scale(platform: Platform, replicas: int, *release: str) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ebbtide import usage
 from ebbtide.errors import NotFound
 from ebbtide.testing.jobs import a_job
-from tests.unit.operator.stage import JOB, Platform
-from tests.unit.operator.test_controller import ALL, play
+from tests.unit.operator.stage import JOB, Platform, play
+from tests.unit.operator.test_controller import ALL
 
 Death = tuple[int, bool]
 """The number of the write at which an operator dies, and whether after it."""

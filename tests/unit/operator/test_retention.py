@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
-
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide import labels, paths
 from ebbtide.ports import Stored
-from ebbtide.testing.clock import run_virtual
 from ebbtide.testing.jobs import a_job
 from ebbtide_operator.core.retention import Ended, Held, Limit, Limits, ending, next_look, step
-from tests.unit.operator.stage import JOB, Platform, Scene
+from tests.unit.operator.stage import JOB, Platform, play
 
 TIMES = st.integers(0, 100).map(float)
 PLACES = ("logs/decode/p/", "rollouts/00000001/", "ledger/", "attempts/0001/", "usage/", "steps/")
@@ -105,22 +101,6 @@ async def store(platform: Platform, uid: str) -> set[str]:
 OLD = 300.0
 SHORT = Limits(logs=Limit(OLD), samples=Limit(OLD), grace=60.0)
 """A clock that runs for days would renew the lease a million times."""
-
-
-def play(scene: Scene) -> None:
-    """Run a scene on virtual time beside a kubelet."""
-
-    async def whole() -> None:
-        platform = Platform()
-        kubelet = asyncio.create_task(platform.run_pods())
-        try:
-            await scene(platform)
-        finally:
-            kubelet.cancel()
-            with suppress(asyncio.CancelledError):
-                await kubelet
-
-    run_virtual(whole())
 
 
 def test_logs_and_samples_go_after_their_days_and_people_are_told() -> None:
